@@ -31,6 +31,9 @@
 
 enum { FORMAT = 1 };
 
+/* A training searches for better plans this long at its end. */
+#define SEARCH_SECONDS 2.0
+
 /* --- the measured step --- */
 
 static cgp_status read_timeline(cli_page_run *run, const char *path) {
@@ -217,6 +220,7 @@ cgp_status cli_page_of_training(cli_run_directory *directory, const cli_session 
                                .session = session,
                                .state = state,
                                .state_text = text,
+                               .search_seconds = SEARCH_SECONDS,
                                .missing = missing});
     char *page = cli_page_html(&data, 1), *path = cli_text("%s/" CLI_REPORT, directory->path);
     const cgp_status status =

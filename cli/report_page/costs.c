@@ -11,6 +11,8 @@
 #include "report_page/planner.h"
 
 #include "report_page/run.h"
+
+#include "machine.h"
 #include "session/session.h"
 #include "text.h"
 
@@ -114,11 +116,6 @@ static void fill_rows(cli_page_costs *c, const cli_page_run *run, const int *dev
 
 /* --- medians of a stage --- */
 
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Return the median time of a stage's actions of one kind in the measured step; 0: none. */
 static double median_of(const cli_page_run *run, int stage, cgp_action_kind kind) {
     const int device = cgp_schedule_device_of(run->schedule, stage);
@@ -129,8 +126,7 @@ static double median_of(const cli_page_run *run, int stage, cgp_action_kind kind
         if (list[i].stage == stage && list[i].kind == kind)
             times[count++] = run->timeline.end[device][i] - run->timeline.start[device][i];
     }
-    qsort(times, (size_t)count, sizeof *times, by_size);
-    const double median = count > 0 ? (times[(count - 1) / 2] + times[count / 2]) / 2 : 0;
+    const double median = count > 0 ? cli_median(times, count, 1, 0) : 0;
     free(times);
     return median;
 }
@@ -223,8 +219,7 @@ static void find_links(cli_page_costs *c, const cli_page_run *run) {
         for (int from = 0; from < c->devices; from++) {
             const int count = from == to ? 0 : list_latencies(run, sent, from, to, list);
             if (count == 0) continue;
-            qsort(list, (size_t)count, sizeof *list, by_size);
-            c->latency[from * c->devices + to] = list[count / 2];
+            c->latency[from * c->devices + to] = cli_median(list, count, 1, 0);
         }
         free(list);
     }

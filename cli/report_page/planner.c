@@ -6,6 +6,7 @@
 #include "report_page/run.h"
 
 #include "json_value.h"
+#include "machine.h"
 #include "options/options.h"
 #include "session/session.h"
 #include "text.h"
@@ -15,8 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With more actions, only the balance is searched, because each other schedule is planned. */
-enum { MOST_ACTIONS = 50000, KEPT = 5, MOST_CORES = 4096 };
+/* With more actions, only the balance is searched, because each other schedule is planned. If the
+ * time is limited, nothing is searched for a plan with more than MOST_LIMITED actions. */
+enum { MOST_ACTIONS = 50000, MOST_LIMITED = 20000, KEPT = 5, MOST_CORES = 4096 };
+
+/* The tables of links and of costs grow with the devices. */
+enum { MOST_DEVICES = 256 };
 
 /* A change of less than this fraction of a step is not listed. */
 #define LEAST 0.005
@@ -37,6 +42,9 @@ typedef struct planner {
     cli_page_costs costs;
     double base, update; /* simulated seconds of the run's plan; measured seconds of its update */
     json_t *changes, *plans;
+    int64_t actions; /* of the run's plan */
+    double until;    /* cli_seconds() at which the search ends; INFINITY: no limit */
+    bool late;       /* the search has ended before its last plan */
 } planner;
 
 /* --- changes --- */
@@ -174,10 +182,13 @@ static int64_t fullest(const cgp_plan *plan) {
 
 /* Find the best balance for the options, plan and simulate it. Return false if there is no such
  * plan, or it does not fit. The caller frees result->balance. */
-static bool try_plan(const planner *p, cgp_plan_options *options, tried *result) {
+static bool try_plan(planner *p, cgp_plan_options *options, tried *result) {
     const cgp_model *model = p->run->session->model;
     cgp_plan *plan = NULL;
     *result = (tried){.schedule = options->schedule, .stages = cgp_plan_options_stages(options)};
+    if (cli_seconds() > p->until || (isfinite(p->until) && p->actions > MOST_LIMITED))
+        p->late = true;
+    if (p->late) return false;
     if (result->stages < 1 || result->stages > cgp_model_layers(model)) return false;
     result->virtual_stages = result->stages / options->stages;
     result->balance = cli_calloc((size_t)result->stages, sizeof *result->balance);
@@ -223,10 +234,12 @@ static void try_recompute(planner *p) {
     options.recompute = CGP_RECOMPUTE_NEVER;
     if (try_plan(p, &options, &t)) {
         char bytes[CLI_NUMBER];
+        char *balance = balance_text(&t);
         add_change(p, "recompute",
-                   cli_text("no recomputation, with %s on the fullest device",
-                            cgp_bytes_text(t.bytes, bytes, sizeof bytes)),
-                   cli_text("--recompute never"), t.seconds);
+                   cli_text("no recomputation, with balance %s and %s on the fullest device",
+                            balance, cgp_bytes_text(t.bytes, bytes, sizeof bytes)),
+                   cli_text("--recompute never --balance %s", balance), t.seconds);
+        free(balance);
     }
     free(t.balance);
 }
@@ -243,6 +256,25 @@ static json_t *plan_json(const planner *p, const tried *t) {
                      "seconds", cli_real_json(t->seconds), "saves",
                      cli_real_json(saves(p, t->seconds)), "bubble", cli_real_json(t->bubble),
                      "bytes_fullest", (json_int_t)t->bytes);
+}
+
+/* Return the options of `cgpipe train` for another schedule. Options of the run that the schedule
+ * does not take, or takes with another value, are named too. Freed by the caller. */
+static char *schedule_words(const planner *p, const tried *t) {
+    const cli_run_options *given = p->run->session->options;
+    const bool groups = strncmp(t->schedule, "interleaved", strlen("interleaved")) == 0;
+    const bool flexes = strcmp(t->schedule, "v-flex") == 0;
+    const int devices = p->costs.devices;
+    char v[32] = "", group[32] = "", in_flight[32] = "", *balance = balance_text(t);
+    if (given->virtual_stages > 0) snprintf(v, sizeof v, " --virtual %d", t->virtual_stages);
+    if (given->group > 0 && groups) snprintf(group, sizeof group, " --group %d", devices);
+    if (given->in_flight > 0 && flexes)
+        snprintf(in_flight, sizeof in_flight, " --in-flight %d", 2 * devices);
+    char *words = cli_text("--schedule %s --balance %s%s%s%s%s%s", t->schedule, balance, v, group,
+                           in_flight, given->group > 0 && !groups ? ", without --group" : "",
+                           given->in_flight > 0 && !flexes ? ", without --in-flight" : "");
+    free(balance);
+    return words;
 }
 
 /* Plan every schedule that trains, each with its best balance. List the fastest. */
@@ -269,11 +301,11 @@ static void try_schedules(planner *p) {
         strcmp(all[0].schedule, cgp_schedule_name(cgp_plan_schedule(p->run->session->plan))) != 0) {
         char *balance = balance_text(&all[0]);
         char bytes[CLI_NUMBER];
-        add_change(
-            p, "schedule",
-            cli_text("schedule %s with balance %s and %s on the fullest device", all[0].schedule,
-                     balance, cgp_bytes_text(all[0].bytes, bytes, sizeof bytes)),
-            cli_text("--schedule %s --balance %s", all[0].schedule, balance), all[0].seconds);
+        add_change(p, "schedule",
+                   cli_text("schedule %s with balance %s and %s on the fullest device",
+                            all[0].schedule, balance,
+                            cgp_bytes_text(all[0].bytes, bytes, sizeof bytes)),
+                   schedule_words(p, &all[0]), all[0].seconds);
         free(balance);
     }
     for (int i = 0; i < n; i++)
@@ -294,6 +326,11 @@ static int64_t actions_of(const cgp_plan *plan) {
 
 static void try_all(planner *p) {
     const cgp_plan *plan = p->run->session->plan;
+    const double limit = p->run->search_seconds;
+    p->actions = actions_of(plan);
+    p->until = limit > 0 ? cli_seconds() + limit : INFINITY;
+    /* The plan's number, which may be smaller than --chunks, so that no plan warns about it. */
+    p->options.plan.chunks = cgp_plan_chunks(plan);
     p->base = cli_page_simulate(plan, &p->costs, NULL);
     p->update = p->run->update_seconds;
     if (!isfinite(p->base)) return;
@@ -303,14 +340,17 @@ static void try_all(planner *p) {
         try_balance(p);
     }
     try_recompute(p);
-    if (cgp_plan_devices(plan) == 1) return;
-    if (actions_of(plan) <= MOST_ACTIONS)
-        try_schedules(p);
-    else
+    if (cgp_plan_devices(plan) > 1 && p->actions <= MOST_ACTIONS) try_schedules(p);
+    if (p->late)
+        cli_page_missing(p->run, "plans",
+                         "at the end of a training, plans are searched for %.0f s, and for at most "
+                         "%d actions (cgpipe report searches all)",
+                         limit, MOST_LIMITED);
+    else if (p->actions > MOST_ACTIONS)
         cli_page_missing(p->run, "plans",
                          "the step has %" PRId64 " actions, at most %d are simulated under other "
                          "schedules (cgpipe plan --search)",
-                         actions_of(plan), MOST_ACTIONS);
+                         p->actions, MOST_ACTIONS);
 }
 
 static int by_saves(const void *a, const void *b) {
@@ -335,6 +375,11 @@ static json_t *sorted(const json_t *changes) {
 void cli_page_planner(cli_page_run *run) {
     if (!run->session || !run->costs) return;
     const cli_session *session = run->session;
+    if (cgp_plan_devices(session->plan) > MOST_DEVICES) {
+        cli_page_missing(run, "plans", "at most %d devices are simulated, the plan has %d",
+                         MOST_DEVICES, cgp_plan_devices(session->plan));
+        return;
+    }
     planner p = {.run = run,
                  .view = {.options = session->options, .of = session->of, .model = session->model},
                  .changes = json_array(),

@@ -23,6 +23,8 @@ typedef struct cli_page_run {
     cgp_layer_cost *costs; /* [layers] measured costs of a micro-batch; NULL: not known */
     double median_seconds; /* median time of the steps of the last start; NaN: none */
     double update_seconds; /* measured time of an update; 0: unknown */
+    /* Seconds that the search for better plans may take, but for its last plan; 0: no limit. */
+    double search_seconds;
     /* How a training of this process ended, as in measured.json; NULL: it is found. Borrowed. */
     const char *state, *state_text;
     json_t *data, *missing;

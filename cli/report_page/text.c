@@ -5,6 +5,8 @@
 #include "report_page/write.h"
 #include "text.h"
 
+#include <cgpipe/compare.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,8 +81,6 @@ static void write_curves(FILE *out, const json_t *run) {
 }
 
 static void write_timeline(FILE *out, const json_t *run) {
-    static const char *const parts[] = {"compute", "bubble",  "imbalance", "variation",
-                                        "copy",    "wake-up", "other"};
     const json_t *timeline = json_object_get(run, "timeline");
     const json_t *devices = json_object_get(timeline, "devices");
     const json_t *seconds = json_object_get(timeline, "measured_seconds");
@@ -91,15 +91,17 @@ static void write_timeline(FILE *out, const json_t *run) {
             cell(text, timeline, "step", CLI_PAGE_COUNT), cli_shown(text_at(timeline, "schedule")),
             cell(other, timeline, "measured_seconds", CLI_PAGE_SECONDS),
             cell((char[48]){0}, timeline, "planned_seconds", CLI_PAGE_SECONDS), "");
-    for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
-        fprintf(out, " %10s", parts[k]);
+    for (int k = 0; k < CGP_PARTS; k++)
+        fprintf(out, " %10s", cgp_schedule_part_name((cgp_schedule_part)k));
     fputc('\n', out);
     for (size_t d = 0; d < json_array_size(devices) && d < MOST_ROWS; d++) {
         const json_t *of = json_object_get(json_array_get(devices, d), "parts");
         fprintf(out, "device %-3zu", d);
-        for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
+        for (int k = 0; k < CGP_PARTS; k++) {
+            const char *part = cgp_schedule_part_name((cgp_schedule_part)k);
             fprintf(out, " %8.1f %%",
-                    100 * cli_page_real(json_object_get(of, parts[k])) / cli_page_real(seconds));
+                    100 * cli_page_real(json_object_get(of, part)) / cli_page_real(seconds));
+        }
         fputc('\n', out);
     }
     for (size_t i = 0; i < json_array_size(waits); i++) {

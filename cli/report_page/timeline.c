@@ -108,12 +108,12 @@ static json_t *list_columns(const cgp_schedule *schedule, const cgp_schedule_tim
     return entries;
 }
 
-/* Return the entries of a device; none for the devices after the first MOST_ROWS. */
+/* Return the entries of a device; none for the devices after the first MOST_ROWS. `each`: list each
+ * action. */
 static json_t *entries_json(const cgp_schedule *schedule, const cgp_schedule_timeline *t, int d,
-                            double until) {
+                            double until, bool each) {
     if (d >= MOST_ROWS) return json_array();
-    return actions_of(schedule) <= MOST_ACTIONS ? list_all(schedule, t, d)
-                                                : list_columns(schedule, t, d, until);
+    return each ? list_all(schedule, t, d) : list_columns(schedule, t, d, until);
 }
 
 /* --- waits --- */
@@ -122,7 +122,7 @@ static json_t *entries_json(const cgp_schedule *schedule, const cgp_schedule_tim
  * for. */
 typedef struct wait {
     double seconds;
-    int kind, stage, of_kind, of_stage; /* of_kind -1: an earlier action of the same device */
+    int kind, stage, of_kind, of_stage;
 } wait;
 
 /* Find the transfer that an action at `i` waits for: the receive before it that was ready last. */
@@ -213,6 +213,7 @@ static void put_measured(cli_page_run *run) {
     const cgp_schedule_timeline *t = &run->timeline, *planned = &run->comparison.planned;
     const json_t *places = json_object_get(run->measured, "places");
     const double until = fmax(t->makespan, planned->makespan);
+    const bool each = actions_of(s) <= MOST_ACTIONS;
     json_t *devices = json_array(), *step = json_object_get(run->measured, "step");
     if (!json_is_integer(step)) {
         step = NULL;
@@ -223,14 +224,14 @@ static void put_measured(cli_page_run *run) {
         json_array_append_new(devices,
                               json_pack("{s:i, s:O*, s:o, s:o, s:o}", "device", d, "host", host,
                                         "parts", parts_json(run->comparison.parts[d]), "planned",
-                                        entries_json(s, planned, d, until), "measured",
-                                        entries_json(s, t, d, until)));
+                                        entries_json(s, planned, d, until, each), "measured",
+                                        entries_json(s, t, d, until, each)));
     }
     cli_json_add(run->data, "{s:{s:s, s:O?, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o}}",
                  "timeline", "schedule", cgp_schedule_name(s), "step", step, "stages",
                  cgp_schedule_stages(s), "micro_batches", cgp_schedule_chunks(s), "each_action",
-                 actions_of(s) <= MOST_ACTIONS, "measured_seconds", cli_real_json(t->makespan),
-                 "planned_seconds", cli_real_json(planned->makespan), "clock_uncertainty_seconds",
+                 each, "measured_seconds", cli_real_json(t->makespan), "planned_seconds",
+                 cli_real_json(planned->makespan), "clock_uncertainty_seconds",
                  cli_real_json(t->clock_uncertainty), "bubble", cli_real_json(t->bubble_makespan),
                  "waits", waits_json(s, t), "devices", devices);
 }
@@ -239,15 +240,16 @@ static void put_measured(cli_page_run *run) {
 static void put_planned(cli_page_run *run) {
     const cgp_schedule *s = cgp_plan_schedule(run->session->plan);
     const cgp_schedule_timeline *t = cgp_plan_timeline(run->session->plan);
+    const bool each = actions_of(s) <= MOST_ACTIONS;
     json_t *devices = json_array();
     for (int d = 0; d < t->devices; d++)
         json_array_append_new(devices, json_pack("{s:i, s:o}", "device", d, "planned",
-                                                 entries_json(s, t, d, t->makespan)));
+                                                 entries_json(s, t, d, t->makespan, each)));
     cli_json_add(run->data, "{s:{s:s, s:i, s:i, s:b, s:o, s:o, s:o}}", "timeline", "schedule",
                  cgp_schedule_name(s), "stages", cgp_schedule_stages(s), "micro_batches",
-                 cgp_schedule_chunks(s), "each_action", actions_of(s) <= MOST_ACTIONS,
-                 "planned_flops", cli_real_json(t->makespan), "bubble",
-                 cli_real_json(t->bubble_makespan), "devices", devices);
+                 cgp_schedule_chunks(s), "each_action", each, "planned_flops",
+                 cli_real_json(t->makespan), "bubble", cli_real_json(t->bubble_makespan), "devices",
+                 devices);
 }
 
 void cli_page_timeline(cli_page_run *run) {

@@ -60,7 +60,7 @@ static char *fault_text(const json_t *data, const json_t *change) {
     const char *kind = text_of(change, "kind");
     const json_t *balance = json_object_get(data, "balance");
     char *wait = wait_text(json_object_get(data, "timeline")), *text = NULL;
-    const char *joint = wait ? ", so " : "", *tail = wait ? wait : "";
+    const char *joint = wait ? "; the longest wait: " : "", *tail = wait ? wait : "";
     if (kind && strcmp(kind, "device") == 0)
         text = cli_text("A slow device limits the step: %s%s%s.", text_of(change, "text"), joint,
                         tail);
@@ -107,7 +107,7 @@ static char *part_text(const json_t *timeline) {
                         100 * part_of(timeline, "compute"));
     char *wait = wait_text(timeline);
     char *text = cli_text("%s (%.0f %% of the devices' time)%s%s.", parts[most].text,
-                          100 * fraction, wait ? ", mostly while " : "", wait ? wait : "");
+                          100 * fraction, wait ? "; the longest wait: " : "", wait ? wait : "");
     free(wait);
     return text;
 }
@@ -143,21 +143,34 @@ static char *limit_text(const json_t *data) {
 
 /* --- where the time went --- */
 
+/* Percentages are of the measured step. The median includes the update, and is of other steps. */
 static char *time_text(const json_t *data) {
     const json_t *timeline = json_object_get(data, "timeline");
     const double median = number(json_object_get(data, "steps"), "median_seconds");
-    if (!json_object_get(timeline, "measured_seconds"))
+    const double measured = number(timeline, "measured_seconds");
+    if (isnan(measured))
         return isnan(median) ? cli_text("No step has ended yet.")
                              : cli_text("A step takes %.4g s (median).", median);
+    char *text =
+        isnan(median) ? cli_text("%s", "") : cli_text("A step takes %.4g s (median). ", median);
+    char *step = cli_text(
+        "%sIn the measured one (%.4g s without the update), the device%s %.0f %% of "
+        "the time",
+        text, measured,
+        json_array_size(json_object_get(timeline, "devices")) == 1 ? " computes" : "s compute",
+        100 * part_of(timeline, "compute"));
+    free(text);
     if (json_array_size(json_object_get(timeline, "devices")) == 1)
-        return cli_text("A step takes %.4g s (median): the device computes %.0f %% of it.", median,
-                        100 * part_of(timeline, "compute"));
-    return cli_text("A step takes %.4g s (median): the devices compute %.0f %% of it; bubble %.0f "
-                    "%%, imbalance %.0f %%, variation %.0f %%, messages %.0f %%, other %.0f %%.",
-                    median, 100 * part_of(timeline, "compute"), 100 * part_of(timeline, "bubble"),
-                    100 * part_of(timeline, "imbalance"), 100 * part_of(timeline, "variation"),
-                    100 * (part_of(timeline, "copy") + part_of(timeline, "wake-up")),
-                    100 * part_of(timeline, "other"));
+        text = cli_text("%s.", step);
+    else
+        text = cli_text("%s; bubble %.0f %%, imbalance %.0f %%, variation %.0f %%, messages %.0f "
+                        "%%, other %.0f %%.",
+                        step, 100 * part_of(timeline, "bubble"),
+                        100 * part_of(timeline, "imbalance"), 100 * part_of(timeline, "variation"),
+                        100 * (part_of(timeline, "copy") + part_of(timeline, "wake-up")),
+                        100 * part_of(timeline, "other"));
+    free(step);
+    return text;
 }
 
 /* --- how far the run is --- */

@@ -129,7 +129,7 @@ void cli_run_directory_clean(const cli_run_directory *directory);
 /* Delete the run. run.json is deleted first: without it, the other files do not count as a run. */
 CGP_MUST_CHECK cgp_status cli_run_directory_clear(const cli_run_directory *directory);
 
-/* Delete the report of an earlier start, which would describe that start. A failure is a warning. */
+/* Delete the report, which describes an earlier start. A failure is a warning. */
 void cli_run_directory_drop_report(const cli_run_directory *directory);
 
 /* Try to delete run.json, metrics.jsonl and digests.bin of a run without a checkpoint. Keeps the

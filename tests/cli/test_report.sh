@@ -49,7 +49,6 @@ check "gpt2: every action" test "$(jq '[.timeline.devices[].measured[]] | length
 run report a
 check "without --out: RUN/report.html" test "$(cat "$out")" = "report       a/report.html"
 run report a --text
-check "--text: at most 62 lines" test "$(wc -l <"$out")" -le 62
 check "--text: at most 110 columns" test "$(widest "$out")" -le 110
 for word in "verdict  " "curve  " "compute" "memory  " "stage  device" "command  "; do
     check "--text has: $word" has "$word" "$out"
@@ -75,7 +74,16 @@ check "slow link: the change" test "$(jq -r '.changes[0].kind' page.json)" = lin
 planted "slow device" 1,3 0 "A slow device limits the step: device 1 (rank 1 on node1) takes 3.0 times" --balance 5,5
 check "slow device: the change" test "$(jq -r '.changes[0].kind' page.json)" = device
 planted "no fault" 1,1 0 "The bubble of the schedule limits the step" --balance 5,5
+run report p --text
+check "no fault: --text has at most 62 lines" test "$(wc -l <"$out")" -le 62
 planted "one device" 1 0 "Computation limits the step" --stages 1
+planted "other options" 1,1 0 "" --schedule interleaved --virtual 2 --group 2 --chunks 7
+check "other options: the command has all that differ" test "$(jq -r '.changes[] | select(.kind == "schedule").words |
+    test("--virtual [12]") and test("--group 2|without --group")' page.json)" = true
+check "other options: one warning about micro-batches" test "$(grep -c 'micro-batches of' "$err")" -le 1
+planted "recomputation" 1,1 0 "" --recompute always --balance 5,5
+check "recomputation: the command has the balance" test "$(jq -r '.changes[] | select(.kind == "recompute").words |
+    test("^--recompute never --balance [0-9]+,[0-9]+$")' page.json)" = true
 
 # --- other models, schedules and states of a run ---
 

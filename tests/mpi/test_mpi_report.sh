@@ -31,8 +31,7 @@ page "two ranks" slow
 check "two ranks: a rank and a host for each device" \
     jq -e '.facts.places | map(.rank) == [0, 1] and all(.[]; .host != null)' "$work/page.json"
 check "two ranks: messages are slow" \
-    jq -e '.changes[0] | (.kind == "link" or .kind == "cores") and .saves > 0.5' "$work/page.json"
-check "two ranks: named first" jq -e '.verdict.sentences[0] | test("a message from device . to device .")' "$work/page.json"
+    jq -e 'any(.changes[]; (.kind == "link" or .kind == "cores") and (.text | test("a message from device . to device .")))' "$work/page.json"
 
 # shellcheck disable=SC2086
 run_ranks 2 "$cgpipe" train $words --replicas 2 --run "$work/replicas" >"$work/out" 2>"$work/err"
