@@ -207,6 +207,11 @@ page "64 devices, 512 micro-batches" large timeline memory missing
 check "64 devices, 512 micro-batches: runs of actions" test "$(jq .timeline.each_action page.json)" = false
 check "64 devices, 512 micro-batches: a row each" test "$(jq '.timeline.devices | length' page.json)" = 64
 
+run train gpt2:layers=4,width=8,heads=1,seq=8 --data text.txt --batch 1024 --chunks 1024 --steps 2 --stages 4 --quiet --run limited
+check "20,000 actions: a training does not search" has "plans are searched for 2 s, and for at most 20000 actions" limited/report.html
+page "20,000 actions" limited timeline planner
+check "20,000 actions: cgpipe report does" jq -e '(.plans | length) == 5 and .missing == []' page.json
+
 # --- files that are not the run's, and bad files ---
 
 fails 2 "report: RUN is missing (the directory of cgpipe train)" report
