@@ -12,6 +12,7 @@
 #include "options/options.h"
 #include "ranks.h"
 #include "session/costs.h"
+#include "session/lock.h"
 #include "session/run_directory.h"
 #include "session/session.h"
 #include "text.h"
@@ -194,7 +195,6 @@ static char *file_text(const cli_recorder *m) {
 }
 
 static cgp_status replace_file(const cli_recorder *m) {
-    CGP_TRY(cli_run_directory_keep_lock(m->directory));
     char *text = file_text(m), *path = cli_text("%s/" CLI_MEASURED, m->directory->path);
     const cgp_status status =
         text ? cgp_file_replace_at(m->directory->fd, CLI_MEASURED, path, text, strlen(text))
@@ -204,9 +204,16 @@ static cgp_status replace_file(const cli_recorder *m) {
     return status;
 }
 
-/* Replace the file. Only the first failure is a warning: the next due step tries again. */
+/* Tell whether this process still has the lock. cli_run_directory_keep_lock() would report a loss
+ * only once, and the line of metrics reports it. */
+static bool has_lock(const cli_recorder *m) {
+    return m->directory->locked && (!m->directory->lock_file || cli_lock_is_kept(m->directory->fd));
+}
+
+/* Replace the file if this process has the lock. Only the first failure is a warning: the next due
+ * step tries again. */
 static void write_file(cli_recorder *m) {
-    if (!m->directory->locked || replace_file(m) == CGP_OK) return;
+    if (!has_lock(m) || replace_file(m) == CGP_OK) return;
     if (!m->warned) cli_warn();
     m->warned = true;
 }

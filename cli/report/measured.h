@@ -16,13 +16,13 @@ typedef struct cli_run_directory cli_run_directory;
 typedef struct cli_session cli_session;
 
 typedef struct cli_recorder {
-    cli_run_directory *directory; /* borrowed; NULL: this rank writes no file */
-    int start;                    /* number of the start in run.json, from 1 */
-    bool measuring;               /* the pipeline measures its layers in this step */
-    cgp_layer_cost *costs;        /* [layers] the last measured costs; NULL: none */
-    json_t *head;                 /* all of the file but the timeline; NULL: no step yet */
-    char *timeline;               /* text of the object "cgpipe"; NULL: none */
-    bool warned;                  /* a warning was printed: the file could not be written */
+    const cli_run_directory *directory; /* borrowed; NULL: this rank writes no file */
+    int start;                          /* number of the start in run.json, from 1 */
+    bool measuring;                     /* the pipeline measures its layers in this step */
+    cgp_layer_cost *costs;              /* [layers] the last measured costs; NULL: none */
+    json_t *head;                       /* all of the file but the timeline; NULL: no step yet */
+    char *timeline;                     /* text of the object "cgpipe"; NULL: none */
+    bool warned;                        /* a warning was printed: the file could not be written */
 } cli_recorder;
 
 /* Before a step: let the pipeline measure its layers if they are due. This function and the next
@@ -31,7 +31,7 @@ typedef struct cli_recorder {
 CGP_MUST_CHECK cgp_status cli_recorder_before(cli_recorder *recorder, const cli_session *session);
 
 /* After a step, and before the pipeline runs anything else: take the measurements that are due, and
- * write the file on rank 0, which must still have the lock. If the file cannot be written, warn
+ * write the file on rank 0, if it still has the lock. If the file cannot be written, warn
  * once, and try again in the next due step. Collective. */
 CGP_MUST_CHECK cgp_status cli_recorder_after(cli_recorder *recorder, const cli_session *session);
 
