@@ -5,6 +5,7 @@
 #include "train/train.h"
 
 #include "options/options.h"
+#include "ranks.h"
 #include "session/search.h"
 #include "text.h"
 
@@ -46,5 +47,5 @@ cgp_status cli_train_plan(training *t) {
         status = cli_search_add_least(session, &found);
     }
     cgp_search_result_release(&found);
-    return status;
+    return cli_ranks_agree(status); /* no rank ends while rank 0 still looks for its message */
 }
