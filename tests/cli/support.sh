@@ -16,6 +16,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/files" && cd "$work/files" || exit 1
 
+# Return true if the random draws and long searches of a test are not shortened, as in .ci/run.
+is_whole() { awk "BEGIN {exit !(${CGP_TEST_SCALE:-1} >= 0.5)}"; }
+
 passed=0 failed=0
 out=$work/stdout err=$work/stderr code=0
 

@@ -154,7 +154,7 @@ check "plan --cluster: with the speed of a precision" test \
 run plan $gpt2 --stages 4 --batch 4 --chunks 2 --cluster gpus.json --json four_stages.json
 check "plan --cluster: with the links of the file" jq -e '.run_seconds_simulated > 1000' four_stages.json
 jq '.devices[].memory_bytes = 200000' gpus.json >small.json
-run plan $gpt2 --stages 2 --batch 4 --chunks 2 --cluster small.json --search
+run plan $gpt2 --stages 2 --batch 4 --chunks 2 --schedule 1f1b --cluster small.json --search
 check "search --cluster: the memory of the devices is the limit" \
     grep -q 'no plan fits in 195.3 KiB; the least that would do is' "$err"
 run plan $gpt2 --stages 2 --batch 4 --chunks 2 --cluster gpus.json --search
@@ -177,7 +177,7 @@ check "search --cluster: each device has its own memory" jq -e \
 check "search --cluster: the command has the limits" jq -e \
     '.command | contains(" --devices cpu@2000000,cpu@9000000 ")' memory_plan.json
 check "search --cluster: and so has the plan file" test "$(jq -c .options.devices memory_file.json)" = '["cpu@2000000","cpu@9000000"]'
-run plan $gpt2 --stages 2 --batch 4 --chunks 2 --cluster memory.json --recompute budget --search --plan-out budget_file.json
+run plan $gpt2 --stages 2 --batch 4 --chunks 2 --schedule 1f1b --cluster memory.json --recompute budget --search --plan-out budget_file.json
 check "search --cluster: a plan by budget is written" test "$code-$(jq .cgpipe_plan budget_file.json)" = 0-1
 jq '.devices[0].memory_bytes = 1000' memory.json >tiny.json
 run plan $gpt2 --stages 2 --batch 4 --chunks 2 --schedule gpipe --cluster tiny.json --search

@@ -130,6 +130,6 @@ check "an impossible limit: the least that would do" grep -q 'no plan fits in 10
 eval "set -- $(grep -o 'train gpt2:.*' "$err")"
 run "$@"
 check "... the command that fits" test "$code $(option memory_limit "no run")" = "0 $(grep -o 'memory-limit [0-9]*' <<<"$*" | cut -d ' ' -f 2)"
-run train resnet:depth=8,image=16,classes=10 --data shapes --stages 2 --batch 8 --chunks 4 --steps 1 --run norms --memory-limit 1300K
+run train resnet:depth=8,image=16,classes=10 --data shapes --stages 2 --batch 8 --chunks 4 --steps 1 --run norms --schedule 1f1b --memory-limit 1300K
 check "batch norms keep their micro-batches" test "$code $(option chunks norms)" = "0 4"
 finish

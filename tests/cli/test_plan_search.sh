@@ -66,12 +66,16 @@ check "no plan fits: the least that would do" grep -q 'no plan fits in 100.0 KiB
 cp "$err" least
 plan_command least
 check "no plan fits: the command does" exits 0
-limit=$(grep -o 'memory-limit [0-9]*' least | cut -d ' ' -f 2)
-run plan $model --stages 2 --batch 8 --search --memory-limit "$limit"
+# One number of micro-batches in CI, all of them in .ci/nightly.
+sizes="--stages 2 --batch 2 --schedule 1f1b"
+if is_whole; then sizes="--stages 2 --batch 8"; fi
+run plan $model $sizes --search --memory-limit 100K
+limit=$(grep -o 'memory-limit [0-9]*' "$err" | cut -d ' ' -f 2)
+run plan $model $sizes --search --memory-limit "$limit"
 check "the least memory is found" exits 0
-run plan $model --stages 2 --batch 8 --search --memory-limit $((limit - 1))
+run plan $model $sizes --search --memory-limit $((limit - 1))
 check "one byte less is refused" exits 1
-run plan $model --stages 2 --batch 8 --search --search-precision --memory-limit $((limit - 1)) --json found.json
+run plan $model $sizes --search --search-precision --memory-limit $((limit - 1)) --json found.json
 check "--search-precision: bf16 where f32 does not fit" jq -e '[.choices[].precision] | unique == ["bf16"]' found.json
 plan_command "$out"
 check "--search-precision: the command" exits 0

@@ -475,7 +475,7 @@ TEST_CASE(a_table_that_recomputes_is_searched) {
     o.table = table;
     assert_true(plan_makespan(model, &o, &bytes) > 0);
     search.balances = search.recomputes = true;
-    for (o.memory_limit = bytes; o.memory_limit > bytes / 4; o.memory_limit -= 64) {
+    for (o.memory_limit = bytes; o.memory_limit > bytes / 4; o.memory_limit -= bytes / 12) {
         const cgp_status status = cgp_plan_search(model, &o, &search, &found);
         assert_true(status == CGP_OK || status == CGP_ELIMIT);
         cgp_search_result_release(&found);
