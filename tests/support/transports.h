@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transports.h -- communicators and edges of the transports inproc and loopback. Tests use them to
- * check the contract in cgpipe/ext/transport.h.
+/* transports.h -- communicators and edges of the transports inproc, threads and loopback. Tests use
+ * them to check the contract in cgpipe/ext/transport.h.
  *
  * Edge number e leads from rank e to rank e + 1, cyclically; inproc has only one rank. Because
  * cmocka has a macro `fail`, the transport's function is called as (t->failures.fail)(...). */
@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "transport/threads/threads.h"
 #include "transport/transport.h"
 
 enum { BYTES = 64, MESSAGES = 300, RANKS = 3, EDGES = 6, FEW = 4 };
@@ -33,6 +34,14 @@ static inline int make_inproc(void **unused) {
     t = &cgp__transport_inproc;
     n_ranks = 1;
     assert_ok(cgp__inproc_create(ranks));
+    return 0;
+}
+
+static inline int make_threads(void **unused) {
+    (void)unused;
+    t = &cgp__transport_threads;
+    n_ranks = RANKS;
+    assert_ok(cgp__threads_create(RANKS, ranks));
     return 0;
 }
 

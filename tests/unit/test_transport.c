@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_transport.c -- tests links of inproc and loopback against the contract in
+/* test_transport.c -- tests links of inproc, threads and loopback against the contract in
  * cgpipe/ext/transport.h:
  *
  *     sender      acquire        post                acquire    (the same buffer)
@@ -29,7 +29,8 @@ static void times_are_those_of_post_and_release(void **unused) {
     int64_t after = cgp__now_ns();
     assert_true(t->links.take(w.receiver, 5, INT64_MAX, &taken));
     if (t->copies) after = cgp__now_ns(); /* a copying transport reports the time of arrival */
-    assert_ptr_equal(taken.buffer, buffer_at(w.memory[!t->copies], 0));
+    assert_ptr_equal(taken.buffer,
+                     buffer_at(w.memory[!t->copies || t == &cgp__transport_threads], 0));
     assert_in_range(taken.released_ns, before_post, after);
 
     const int64_t before_release = cgp__now_ns();
@@ -367,9 +368,13 @@ int main(void) {
         ON(make_inproc, the_senders_end_has_the_memory),
         ON(make_inproc, both_ends_have_as_many_buffers_of_as_many_bytes),
     };
+    const struct CMUnitTest threads_tests[] = {
+        CONTRACT(make_threads),
+    };
     const struct CMUnitTest loopback_tests[] = {
         CONTRACT(make_loopback),
     };
     return cmocka_run_group_tests_name("inproc", inproc_tests, NULL, NULL) +
+           cmocka_run_group_tests_name("threads", threads_tests, NULL, NULL) +
            cmocka_run_group_tests_name("loopback", loopback_tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_transport_ranks.c -- tests agreements, failures and heartbeats of inproc and loopback
- * against the contract in cgpipe/ext/transport.h. */
+/* test_transport_ranks.c -- tests agreements, failures and heartbeats of inproc, threads and
+ * loopback against the contract in cgpipe/ext/transport.h. */
 #include "transports.h"
 
 #include <stdatomic.h>
@@ -204,7 +204,7 @@ static void heartbeats_reach_all_ranks(void **unused) {
     }
 }
 
-/* --- tests of loopback only --- */
+/* --- tests of loopback only, apart from one --- */
 
 /* If a rank sends no heartbeats, all other ranks stop waiting. */
 static void a_silent_rank_has_failed(void **unused) {
@@ -290,6 +290,10 @@ int main(void) {
     const struct CMUnitTest inproc_tests[] = {
         CONTRACT(make_inproc),
     };
+    const struct CMUnitTest threads_tests[] = {
+        CONTRACT(make_threads),
+        ON(make_threads, a_stop_is_of_one_rank),
+    };
     const struct CMUnitTest loopback_tests[] = {
         CONTRACT(make_loopback),
         ON(make_loopback, a_stop_is_of_one_rank),
@@ -298,5 +302,6 @@ int main(void) {
         ON(make_loopback, the_first_failure_of_another_rank_stays),
     };
     return cmocka_run_group_tests_name("inproc", inproc_tests, NULL, NULL) +
+           cmocka_run_group_tests_name("threads", threads_tests, NULL, NULL) +
            cmocka_run_group_tests_name("loopback", loopback_tests, NULL, NULL);
 }

@@ -25,7 +25,8 @@
  * `inproc` serves the devices of one rank. A message is the sender's own buffer. The sender lends
  * it with an event of its device, and the receiver's queue waits for this event. The buffer returns
  * with an event of the receiver's device. A transport between ranks has `copies` set: it moves
- * bytes into buffers of the receiver's plan, and all events are NULL.
+ * bytes into buffers of the receiver's plan, and all events are NULL. Exception: `threads`, between
+ * ranks of one process, also lends the sender's buffer.
  *
  * A rank is stopped by stop(), by fail() on any rank, or by a failure of the transport itself, for
  * example a failure of the network. After that, no call waits: acquire and take return false, and

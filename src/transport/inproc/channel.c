@@ -23,10 +23,10 @@ struct cgp__channel {
     int64_t bytes;
     int capacity;
     int64_t spin_ns;
-    bool stopped;
     atomic_uint changes; /* number of changes; written with the lock held, read without it */
-    bool waits[2];       /* set if the receiver [0] or the sender [1] waits */
-    slot slots[];        /* [capacity] */
+    /* of the receiver [0] and the sender [1]: set if this side is stopped, or waits */
+    bool stopped[2], waits[2];
+    slot slots[]; /* [capacity] */
 };
 
 cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
@@ -96,9 +96,9 @@ static bool wait_for(cgp__channel *channel, int wanted, int64_t timeout_ns, cgp_
     const int64_t spin_end = now + cgp__min(deadline - now, channel->spin_ns);
     bool found = false, changed = true;
     channel->waits[side] = true;
-    while (changed && !found && !channel->stopped) {
+    while (changed && !found && !channel->stopped[side]) {
         changed = wait_for_change(channel, spin_end, deadline);
-        found = !channel->stopped && find(channel, wanted, out);
+        found = !channel->stopped[side] && find(channel, wanted, out);
     }
     channel->waits[side] = false;
     return found;
@@ -107,7 +107,7 @@ static bool wait_for(cgp__channel *channel, int wanted, int64_t timeout_ns, cgp_
 bool cgp__channel_hold(cgp__channel *channel, int state, int64_t timeout_ns,
                        cgp_link_message *out) {
     pthread_mutex_lock(&channel->lock);
-    bool found = !channel->stopped && find(channel, state, out);
+    bool found = !channel->stopped[state == FREE] && find(channel, state, out);
     if (!found && timeout_ns > 0) found = wait_for(channel, state, timeout_ns, out);
     pthread_mutex_unlock(&channel->lock);
     return found;
@@ -134,9 +134,9 @@ bool cgp__channel_waits(cgp__channel *channel, bool sender) {
     return waits;
 }
 
-void cgp__channel_stop(cgp__channel *channel) {
+void cgp__channel_stop(cgp__channel *channel, bool sender) {
     pthread_mutex_lock(&channel->lock);
-    channel->stopped = true;
+    channel->stopped[sender] = true;
     atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
     pthread_cond_broadcast(&channel->changed);
     pthread_mutex_unlock(&channel->lock);

@@ -35,7 +35,8 @@ void cgp__channel_hand_over(cgp__channel *channel, const cgp_link_message *messa
 /* Return true if the sender (if `sender`) or the receiver waits in cgp__channel_hold(). */
 bool cgp__channel_waits(cgp__channel *channel, bool sender);
 
-/* Wake both sides. Every later call of cgp__channel_hold() returns false. */
-void cgp__channel_stop(cgp__channel *channel);
+/* Wake the sender (if `sender`) or the receiver. Every later call of cgp__channel_hold() by this
+ * side returns false. */
+void cgp__channel_stop(cgp__channel *channel, bool sender);
 
 #endif

@@ -101,13 +101,18 @@ static cgp_status edge_for(cgp_communicator *communicator, const cgp_link_option
     return CGP_OK;
 }
 
+static void stop_channel(cgp__channel *channel) {
+    cgp__channel_stop(channel, false);
+    cgp__channel_stop(channel, true);
+}
+
 /* Make the channel for both ends, with the sender's memory. */
 static cgp_status create_channel(cgp_communicator *communicator, edge *e,
                                  const cgp_link_options *options) {
     CGP_TRY(cgp__channel_create(&e->channel, options->memory, options->bytes, options->capacity,
                                 options->spin_ns));
     if (e->ends[false]) e->ends[false]->channel = e->channel;
-    if (communicator->stopped) cgp__channel_stop(e->channel);
+    if (communicator->stopped) stop_channel(e->channel);
     return CGP_OK;
 }
 
@@ -189,7 +194,7 @@ static void stop_for(cgp_communicator *communicator, const char *failure) {
         snprintf(communicator->failure, sizeof communicator->failure, "%s", failure);
     communicator->stopped = true;
     for (int i = 0; i < communicator->n; i++) {
-        if (communicator->edges[i].channel) cgp__channel_stop(communicator->edges[i].channel);
+        if (communicator->edges[i].channel) stop_channel(communicator->edges[i].channel);
     }
     pthread_mutex_unlock(&communicator->lock);
 }
