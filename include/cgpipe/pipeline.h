@@ -20,6 +20,10 @@ typedef struct cgp_pipeline cgp_pipeline;
  * Create the devices and workers of a plan, allocate all planned bytes, and initialize parameters
  * and states.
  *
+ * The replicas of a plan with one rank are threads of this process. Each has the planned devices
+ * and bytes, and all of them run every later call. Results are those of replica 0. Tensors of
+ * replicas cannot be viewed (cgp_pipeline_parameter_tensor()), only copied.
+ *
  * @param[out] out   Owned by the caller, see cgp_pipeline_destroy().
  * @param[in]  plan  Borrowed until the pipeline is destroyed.
  * @param[in]  seed  Seed of the initial weights and of dropout.
@@ -28,7 +32,9 @@ typedef struct cgp_pipeline cgp_pipeline;
  *                      has available.
  * @retval CGP_ENOMEM   Out of memory; everything was freed.
  * @retval CGP_EDEVICE  A device or a kernel could not be created.
- * @retval CGP_EINVAL   CGP_CPU_ISA names instructions that the machine does not have.
+ * @retval CGP_EINVAL   CGP_CPU_ISA names instructions that the machine does not have. Or the plan
+ *                      has replicas and a device with memory of its own. Each replica then needs a
+ *                      process (cgp_pipeline_create_on()).
  *
  * Threads: the calling thread owns the pipeline and makes all other calls.
  * Cost:    touches all planned bytes; creates the kernels of a full mini-batch.
@@ -54,7 +60,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * - The loss and norms are returned on every rank.
  * - forward and predict fill an output on the rank of the output's stage, and backward takes the
  *   gradient of the output on the same rank. Other ranks may pass NULL for that output, and for the
- *   whole list if they have no output.
+ *   whole list if they have no output. So may all ranks of replicas but the first.
  * - Getters and hashes fill the argument on every rank that does not pass NULL. A setter reads the
  *   data on the ranks that have the tensor.
  * - Each rank writes its part of a checkpoint.

@@ -136,8 +136,9 @@ typedef struct cgp_plan_options {
     /** R: a power of two, at most `gradient_groups`. R replicas of the pipeline share the M
      *  micro-batches: replica r of R has floor(r M / R) .. floor((r + 1) M / R) - 1. The plan
      *  describes one replica, for ceil(M / R) micro-batches, and a `table` has as many. A pipeline
-     *  runs on R times `ranks` ranks: rank r * `ranks` + p is rank p of replica r. After the last
-     *  action of a step, gradients are added over the replicas in the tree of gradient groups. So
+     *  runs on R times `ranks` ranks: rank r * `ranks` + p is rank p of replica r. If `ranks` is 1,
+     *  the replicas may also be threads of one process (cgp_pipeline_create()). Gradients are added
+     *  over the replicas in the tree of gradient groups. So
      *  the bits of gradients depend on G and M, and not on R. With R > 1 there is neither
      *  `inference` nor `external_loss`, and no custom op has an accumulator. [1] */
     int replicas;

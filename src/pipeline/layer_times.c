@@ -5,6 +5,7 @@
 #include "pipeline/layer_times.h"
 
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/gathers.h"
@@ -27,6 +28,7 @@ static void free_times(cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_MEASURE_LAYERS, .at = measure);
     const int cells = pipeline->model->n_nodes * CGP_OP_DIRECTIONS;
     cgp_status status = CGP_OK;
     free_times(pipeline);
@@ -73,6 +75,7 @@ cgp_status cgp__gather_times(const cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_LAYER_COSTS, .out = costs);
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, costs ? CGP_OK : cgp__missing(__func__, "costs")));
     const cgp__timer timer = {mean_times, (void *)pipeline};
     CGP_TRY(cgp__gather_times(pipeline));

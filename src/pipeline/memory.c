@@ -7,6 +7,7 @@
 #include "pipeline/memory.h"
 
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/gathers.h"
@@ -138,6 +139,7 @@ static cgp_status read_driver_bytes(const cgp_plan *plan, int rank, int64_t *byt
 cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline, int64_t *bytes) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(bytes);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_DRIVER_BYTES, .out = bytes);
     const cgp__ranks *ranks = pipeline->ranks;
     int64_t *figures = ranks->figures;
     CGP_TRY(cgp__pipeline_check_alive(pipeline));

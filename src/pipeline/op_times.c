@@ -2,6 +2,7 @@
 /* op_times.c -- for each kind of op, adds up the kernel times (layer_times.c), FLOPs and bytes of
  * all calls. */
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/layer_times.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
@@ -104,6 +105,7 @@ static int longest_first(const void *a, const void *b) {
 
 cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_OP_TIMES, .out = times, .more = n);
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, !times ? cgp__missing(__func__, "times")
                                               : !n   ? cgp__missing(__func__, "n")
                                                      : CGP_OK));

@@ -3,6 +3,8 @@
 #include "pipeline/pipeline.h"
 
 #include "pipeline/alive.h"
+#include "pipeline/requests.h"
+#include "pipeline/crew.h"
 #include "pipeline/memory.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
@@ -21,6 +23,7 @@
 #include "pipeline/step/step.h"
 #include "pipeline/team/team.h"
 #include "plan/links.h"
+#include "plan/memory/devices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -126,11 +129,54 @@ cgp_status cgp_transport_find(const cgp_transport **out, const char *name) {
     return cgp__transport_find(name, out);
 }
 
+/* Replicas are threads of this process if the plan has no other ranks. */
+static cgp_status check_crew(const cgp_plan *plan) {
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp__device_plan *device = cgp__plan_device(plan, d);
+        if (!device->backend->host_addressable)
+            return cgp_fail(CGP_EINVAL,
+                            "device %s: %d replicas in one process need devices that use the "
+                            "host's memory (cpu), or a process for each replica",
+                            device->info.name, cgp__plan_setup(plan)->replicas);
+    }
+    return CGP_OK;
+}
+
+static void end_crew(cgp__crew *crew, int replicas) {
+    bool all_rest = true;
+    (void)cgp__crew_request(crew, &(cgp__request){.kind = CGP__REQUEST_REST});
+    for (int r = 0; r < replicas; r++)
+        all_rest = all_rest && cgp__crew_member(crew, r)->rests;
+    (void)cgp__crew_request(crew, &(cgp__request){.kind = CGP__REQUEST_DESTROY, .at = all_rest});
+    cgp__crew_destroy(crew);
+}
+
+static cgp_status create_replicas(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {
+    const int replicas = cgp__plan_setup(plan)->replicas;
+    const cgp__request call = {.kind = CGP__REQUEST_CREATE, .in = plan, .at = (int64_t)seed};
+    cgp__crew *crew = NULL;
+    char message[1024];
+    CGP_TRY(check_crew(plan));
+    CGP_TRY(cgp__crew_create(&crew, replicas, cgp__request_on));
+    const cgp_status status = cgp__crew_request(crew, &call);
+    if (status == CGP_OK) {
+        *out = cgp__crew_member(crew, 0)->pipeline;
+        (*out)->crew = crew;
+        return CGP_OK;
+    }
+    snprintf(message, sizeof message, "%s", cgp_message());
+    end_crew(crew, replicas);
+    return cgp_fail(status, "%s", message);
+}
+
 /* An operation may fail on one rank only. So all ranks agree on the result of each such operation
  * before any rank waits for another. */
 cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed,
                                   const cgp_transport *transport, cgp_communicator *communicator) {
     if (transport) CGP__NEED(communicator);
+    if (out && plan && !transport && cgp__plan_setup(plan)->replicas > 1 &&
+        cgp__plan_setup(plan)->ranks == 1)
+        return create_replicas(out, plan, seed);
     cgp_pipeline *pipeline = NULL;
     cgp_status status = !out    ? cgp__missing(__func__, "out")
                         : !plan ? cgp__missing(__func__, "plan")
@@ -177,6 +223,10 @@ cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out, const cgp_plan *plan,
 void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     if (!pipeline || pipeline->process != getpid())
         return; /* free nothing in a child process: the workers belong to the parent process */
+    if (pipeline->crew && !cgp__crew_is_calling(pipeline->crew)) {
+        end_crew(pipeline->crew, pipeline->setup->replicas);
+        return;
+    }
     cgp__team *team = pipeline->team;
     const bool all_idle = cgp__team_release(team);
     if (all_idle) cgp__link_ends_close(pipeline->executor);
@@ -221,6 +271,7 @@ const char *cgp_pipeline_libm(const cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_TIMEOUT, .number = seconds);
     if (!isfinite(seconds) || seconds < 0)
         return cgp_fail(CGP_EINVAL, "timeout: expected seconds > 0, got %g (0 is for no timeout)",
                         seconds);

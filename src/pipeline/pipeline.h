@@ -16,6 +16,7 @@
 
 #include <sys/types.h>
 
+typedef struct cgp__crew cgp__crew;
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__measured cgp__measured;
 typedef struct cgp__ranks cgp__ranks;
@@ -37,6 +38,8 @@ struct cgp_pipeline {
     cgp__executor *executor;
     cgp__measured *measured; /* [devices] owned by the executor */
     cgp__step *step;
+    cgp__crew *crew; /* the replicas, if they are threads of this process and this is replica 0;
+                      * otherwise NULL */
     int sharers; /* number of pipelines created so far that share this pipeline's memory; each of
                   * them has a different seed */
 };

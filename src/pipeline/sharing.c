@@ -19,6 +19,10 @@ static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
     if (ranks > 1 || owners > 1)
         return cgp_fail(CGP_EINVAL, "sharing: expected plans for 1 rank, got %d and %d", ranks,
                         owners);
+    if (cgp__plan_setup(owner)->replicas > 1 && !cgp__plan_setup(plan)->inference)
+        return cgp_fail(CGP_EINVAL,
+                        "sharing: the owner has %d replicas, so expected a plan for inference",
+                        cgp__plan_setup(owner)->replicas);
     if (cgp_plan_devices(plan) != cgp_plan_devices(owner))
         return cgp_fail(CGP_EINVAL, "sharing: expected %d devices, as the owner's, got %d",
                         cgp_plan_devices(owner), cgp_plan_devices(plan));

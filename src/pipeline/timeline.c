@@ -2,6 +2,7 @@
 /* timeline.c -- exports the last step as a timeline. Event i of a worker's trace belongs to action
  * i of the worker's list. */
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
@@ -94,6 +95,7 @@ static cgp_status check_all_events(const cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline, cgp_schedule_timeline *out) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_LAST_TIMELINE, .out = out);
     const cgp_schedule *schedule = cgp_plan_schedule(pipeline->plan);
     cgp_schedule_timeline timeline = {0};
     CGP_TRY(cgp__ranks_agree(pipeline->ranks,

@@ -5,6 +5,7 @@
 #include "pipeline/times.h"
 
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/clocks.h"
@@ -137,6 +138,11 @@ cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline) {
 cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
     cgp_pipeline_times times = {NAN, NAN, NAN, NAN, NAN, NAN};
     CGP__PIPELINE_OR(pipeline, times);
+    if (pipeline->crew && !cgp__crew_is_calling(pipeline->crew)) {
+        const cgp__request call = {.kind = CGP__REQUEST_LAST_TIMES, .out = &times, .more = busy};
+        (void)cgp__crew_request(pipeline->crew, &call);
+        return times;
+    }
     if (cgp__clocks_refresh(pipeline->ranks) != CGP_OK ||
         cgp__pipeline_share_events(pipeline) != CGP_OK)
         return times;

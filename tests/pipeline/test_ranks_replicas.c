@@ -356,10 +356,10 @@ TEST_CASE(what_replicas_cannot_be_is_refused) {
     assert_status(cgp_plan_create(&plan, s.model, &s.options), CGP_EINVAL);
     assert_message("replicas: expected 1 with `inference`, got 2");
     s.options.inference = false;
-    s.options.ranks = 1;
+    s.options.stages = s.options.ranks = 2;
     assert_ok(cgp_plan_create(&plan, s.model, &s.options));
-    assert_status(cgp_pipeline_create(&pipeline, plan, 1), CGP_EINVAL);
-    assert_message("ranks: the plan is for 1 in each of 2 replicas, the communicator has 1");
+    assert_status(cgp_pipeline_create_on(&pipeline, plan, 1, NULL, NULL), CGP_EINVAL);
+    assert_message("ranks: the plan is for 2 in each of 2 replicas, the communicator has 1");
     cgp_plan_destroy(plan);
     setting_destroy(&s);
 }

@@ -13,6 +13,7 @@
  * pipelines may run the next call. */
 #include "model/model.h"
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
@@ -87,6 +88,7 @@ cgp_status cgp__accumulate_complete(cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_set_accumulation(cgp_pipeline *pipeline, bool accumulate) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_ACCUMULATION, .at = accumulate);
     CGP_TRY(cgp__step_check_training(pipeline));
     pipeline->step->accumulation.on = accumulate;
     return CGP_OK;
@@ -108,6 +110,7 @@ static cgp_status check_targets(const cgp_pipeline *pipeline, const int64_t *tar
 
 cgp_status cgp_pipeline_set_targets(cgp_pipeline *pipeline, const int64_t *targets, int n) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_TARGETS, .in = targets, .of = n);
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_targets(pipeline, targets, n)));
     for (int l = 0; l < pipeline->model->n_losses; l++)
         pipeline->step->accumulation.targets[l] = targets ? targets[l] : 0;
@@ -116,6 +119,7 @@ cgp_status cgp_pipeline_set_targets(cgp_pipeline *pipeline, const int64_t *targe
 
 cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_ZERO_GRAD);
     CGP_TRY(cgp__step_check_training(pipeline));
     pipeline->step->shared->update_due = pipeline->step->shared->has_gradients = false;
     return CGP_OK;
@@ -123,6 +127,7 @@ cgp_status cgp_pipeline_zero_grad(cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_complete_gradients(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_COMPLETE_GRADIENTS);
     CGP_TRY(cgp__step_check_training(pipeline));
     if (cgp__step_has_gradients(pipeline->step)) return cgp__accumulate_complete(pipeline);
     return cgp_fail(CGP_ESTATE, "gradients: there are none yet (%s is due)",
@@ -140,6 +145,8 @@ static cgp_status check_clip(const cgp_pipeline *pipeline, double max_norm) {
 
 cgp_status cgp_pipeline_clip_grad_norm(cgp_pipeline *pipeline, double max_norm, double *norm) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_CLIP_GRAD_NORM, .number = max_norm,
+                         .out = norm);
     cgp__shared *shared = pipeline->step->shared;
     char text[32];
     CGP_TRY(cgp__step_check_training(pipeline));

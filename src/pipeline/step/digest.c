@@ -12,6 +12,7 @@
 #include "base/nh.h"
 #include "model/model.h"
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/gathers.h"
@@ -328,6 +329,7 @@ static cgp_status check(const cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_digest(cgp_pipeline *pipeline, void *record) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_DIGEST, .out = record);
     if (pipeline->n_ranks == 1) CGP__NEED(record);
     cgp__executor *executor = pipeline->executor;
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check(pipeline)));

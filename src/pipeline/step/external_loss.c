@@ -10,6 +10,7 @@
  * discards the contents of the slots. The next forward fills the slots again. */
 #include "model/model.h"
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/executor.h"
@@ -96,6 +97,7 @@ cgp_status cgp_pipeline_skip_backward(cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, uint64_t seed) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_SEED, .at = (int64_t)seed);
     CGP_TRY(cgp__step_check_idle(pipeline));
     pipeline->step->seed = seed;
     pipeline->step->steps = 0;

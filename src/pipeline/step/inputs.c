@@ -6,10 +6,12 @@
 #include "pipeline/step/inputs.h"
 
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/gathers.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/step/device_tensors.h"
 #include "pipeline/step/settings.h"
 #include "pipeline/step/step.h"
@@ -148,6 +150,7 @@ cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted w
     if (n != model->n_outputs)
         return cgp_fail(CGP_EINVAL, "%ss: the model has %d outputs, got %d", name, model->n_outputs,
                         n);
+    if (!tensors && pipeline->ranks->replica > 0) return CGP_OK;
     for (int k = 0; k < n; k++) {
         const int device = cgp_plan_stage_at(plan, cgp_plan_output_stage(plan, k))->device;
         if (!cgp__plan_is_on(plan, device, pipeline->rank)) continue;
@@ -218,6 +221,8 @@ static cgp_status check_gradients(const cgp_pipeline *pipeline, const cgp_tensor
 cgp_status cgp_pipeline_set_input_gradients(cgp_pipeline *pipeline,
                                             const cgp_tensor *const *gradients, int n_inputs) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_INPUT_GRADIENTS, .in = gradients,
+                         .of = n_inputs);
     cgp__step *step = pipeline->step;
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_gradients(pipeline, gradients, n_inputs)));
     for (int k = 0; k < pipeline->model->n_inputs; k++) {

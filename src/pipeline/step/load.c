@@ -4,6 +4,7 @@
  * not change until all ranks have checked everything. */
 #include "model/model.h"
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/gathers.h"
@@ -343,6 +344,7 @@ static cgp_status open_checkpoint(const cgp_pipeline *pipeline, const char *dire
 
 cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *directory, char **note) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_LOAD, .directory = directory, .out = note);
     cgp__checkpoint *checkpoint = NULL;
     cgp_status status =
         directory ? cgp__step_check_idle(pipeline) : cgp__missing(__func__, "directory");

@@ -5,6 +5,7 @@
 
 #include "model/model.h"
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/gathers.h"
@@ -241,6 +242,8 @@ static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int para
 
 cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_GET_PARAMETER, .at = parameter,
+                         .out = data);
     if (pipeline->n_ranks == 1) CGP__NEED(data);
     return get_tensor(pipeline, check_parameter(pipeline, parameter), parameter, CGP__VALUES, data);
 }
@@ -255,6 +258,7 @@ static cgp_status check_set(const cgp_pipeline *pipeline, int parameter) {
 
 cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter, const float *data) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_PARAMETER, .at = parameter, .in = data);
     return set_tensor(pipeline, check_set(pipeline, parameter), parameter, CGP__VALUES, data,
                       __func__);
 }
@@ -269,6 +273,7 @@ static cgp_status check_gradient(const cgp_pipeline *pipeline, int parameter) {
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_GET_GRADIENT, .at = parameter, .out = data);
     if (pipeline->n_ranks == 1) CGP__NEED(data);
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_gradient(pipeline, parameter)));
     CGP_TRY(cgp__accumulate_complete(pipeline));
@@ -278,6 +283,8 @@ cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, floa
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             float *data) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_GET_OPTIMIZER_STATE, .at = parameter,
+                         .of = state, .out = data);
     if (pipeline->n_ranks == 1) CGP__NEED(data);
     return get_tensor(pipeline, check_state(pipeline, parameter, state), parameter, state, data);
 }
@@ -285,6 +292,8 @@ cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int paramete
 cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             const float *data) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_OPTIMIZER_STATE, .at = parameter,
+                         .of = state, .in = data);
     return set_tensor(pipeline, check_state(pipeline, parameter, state), parameter, state, data,
                       __func__);
 }
@@ -302,6 +311,7 @@ static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *has
 
 cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_WEIGHTS_SHA256, .out = hex);
     if (pipeline->n_ranks == 1) CGP__NEED(hex);
     char unwanted[65];
     float *data = NULL;

@@ -8,6 +8,7 @@
  *                                      ◄──entries──   sizes, SHA-256
  *     write index, manifest; rename */
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/gathers.h"
@@ -377,6 +378,7 @@ static cgp_status save(cgp_pipeline *pipeline, const char *directory, const cgp_
 
 cgp_status cgp_pipeline_check_directory(cgp_pipeline *pipeline, const char *directory) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_CHECK_DIRECTORY, .directory = directory);
     cgp__checkpoint_writer *writer = NULL;
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, directory ? cgp__pipeline_check_alive(pipeline)
                                                         : cgp__missing(__func__, "directory")));
@@ -391,12 +393,16 @@ cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *directory, int 
     cgp_save_options options = cgp_save_options_default();
     options.keep = keep;
     options.note = note;
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SAVE, .directory = directory,
+                         .in = &options);
     return save(pipeline, directory, &options, __func__);
 }
 
 cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
                                   const cgp_save_options *options) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SAVE, .directory = directory,
+                         .in = options);
     const cgp_save_options defaults = cgp_save_options_default();
     return save(pipeline, directory, options ? options : &defaults, __func__);
 }

@@ -10,6 +10,7 @@
 
 #include "model/model.h"
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/execute.h"
@@ -223,6 +224,7 @@ static cgp_status bring(const cgp_pipeline *pipeline, int state, void *out) {
 
 cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_GET_STATE, .at = state, .out = data);
     if (pipeline->n_ranks == 1) CGP__NEED(data);
     char *unwanted = NULL;
     cgp_status status = check(pipeline, state);
@@ -247,6 +249,7 @@ static cgp_status check_set(const cgp_pipeline *pipeline, int state, const void 
 
 cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_STATE, .at = state, .in = data);
     const cgp__ranks *ranks = pipeline->ranks;
     cgp_status status = CGP_OK;
     CGP_TRY(cgp__ranks_agree(ranks, check_set(pipeline, state, data, __func__)));
@@ -269,6 +272,7 @@ static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, c
 
 cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_STATE_SHA256, .out = hex);
     if (pipeline->n_ranks == 1) CGP__NEED(hex);
     const cgp_model *model = pipeline->model;
     char unwanted[65], *data = NULL;

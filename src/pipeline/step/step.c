@@ -5,6 +5,7 @@
 
 #include "model/model.h"
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
@@ -209,6 +210,8 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs,
                              double *loss) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_STEP, .in = inputs, .of = n_inputs,
+                         .out = loss);
     if (pipeline->n_ranks == 1) CGP__NEED(inputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
     if (pipeline->setup->inference)
@@ -254,6 +257,8 @@ static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context
 cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                  int n_inputs, double *loss) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_EVALUATE, .in = inputs, .of = n_inputs,
+                         .out = loss);
     if (pipeline->n_ranks == 1) CGP__NEED(inputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
     if (pipeline->model->n_losses == 0)
@@ -280,6 +285,8 @@ cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int loss) {
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *const *outputs, int n_outputs) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_PREDICT, .in = inputs, .of = n_inputs,
+                         .out = (void *)outputs, .at = n_outputs);
     if (pipeline->n_ranks == 1) CGP__NEED(inputs);
     if (pipeline->n_ranks == 1) CGP__NEED(outputs);
     CGP_TRY(cgp__step_check_idle(pipeline));

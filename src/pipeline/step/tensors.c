@@ -3,6 +3,7 @@
  * records writes through these views. */
 #include "model/model.h"
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/jobs.h"
@@ -29,6 +30,10 @@ typedef struct view {
 static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, const view *v,
                               const cgp__worker **out) {
     const cgp__device_plan *plan = cgp__plan_device(pipeline->plan, v->device);
+    if (pipeline->crew)
+        return cgp_fail(CGP_ESTATE,
+                        "%s: each of %d replicas has its own (cgp_pipeline_get_... and _set_...)",
+                        name, pipeline->setup->replicas);
     if (!cgp__plan_is_on(pipeline->plan, v->device, pipeline->rank))
         return cgp_fail(CGP_ESTATE, "%s: is on rank %d (cgp_pipeline_get_... brings it)", name,
                         cgp__ranks_with(pipeline->ranks, pipeline->plan, v->device));
@@ -136,6 +141,7 @@ static cgp_status spread(const cgp_pipeline *pipeline, int parameter) {
 
 cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_PARAMETERS_CHANGED);
     cgp_status status = cgp__pipeline_check_alive(pipeline);
     if (status == CGP_OK && pipeline->step->external_run)
         status = cgp_fail(CGP_ESTATE, "parameters: a forward has run with them "

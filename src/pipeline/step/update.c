@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "pipeline/alive.h"
+#include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/captured_graphs.h"
 #include "pipeline/run/executor.h"
@@ -181,6 +182,7 @@ static void set_values(cgp_pipeline *pipeline) {
 
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_OPTIM_STEP);
     cgp__step *step = pipeline->step;
     cgp__shared *shared = step->shared;
     CGP_TRY(cgp__step_check_training(pipeline));
@@ -208,11 +210,13 @@ static cgp_status set_lr(cgp_pipeline *pipeline, int at, double lr) {
 
 cgp_status cgp_pipeline_set_lr(cgp_pipeline *pipeline, double lr) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_LR, .number = lr);
     return set_lr(pipeline, 0, lr);
 }
 
 cgp_status cgp_pipeline_set_group_lr(cgp_pipeline *pipeline, int group, double lr) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_GROUP_LR, .at = group, .number = lr);
     const int n = pipeline->setup->groups.n;
     if (group < 0 || group >= n)
         return cgp_fail(CGP_EINVAL, "parameter group: the plan has %d, got number %d", n, group);
@@ -221,6 +225,7 @@ cgp_status cgp_pipeline_set_group_lr(cgp_pipeline *pipeline, int group, double l
 
 cgp_status cgp_pipeline_set_updates(cgp_pipeline *pipeline, int64_t updates) {
     CGP__PIPELINE(pipeline);
+    CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_SET_UPDATES, .at = updates);
     CGP_TRY(cgp__step_check_idle(pipeline));
     if (updates < 0)
         return cgp_fail(CGP_EINVAL, "updates: a number of 0 or more is expected, got %lld",
