@@ -323,6 +323,19 @@ static cgp_status resolve_stages(cli_run_options *options) {
     return find_replicas(options, options->stages);
 }
 
+/* Check that a trace, which has the planned actions of replica 0, can be made: all replicas run as
+ * many micro-batches as planned. */
+static cgp_status check_trace(const cli_run_options *options, int64_t replicas) {
+    if (options->trace.count == 0 || replicas <= 1) return CGP_OK;
+    const int64_t size = (options->batch - 1) / options->chunks + 1,
+                  chunks = (options->batch - 1) / size + 1;
+    if (chunks % replicas == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "--trace: expected a multiple of %lld micro-batches for as many replicas, got "
+                    "%lld (--chunks, or leave out --trace)",
+                    (long long)replicas, (long long)chunks);
+}
+
 /* Set the number of gradient groups, unless it is given or comes from the resumed run. Refuse
  * commands and options that do not support replicas. If the number of replicas is searched, the
  * groups suffice for the largest number, so all plans have the same bits. */
@@ -332,13 +345,12 @@ static cgp_status resolve_replicas(cli_run_options *options) {
     const cgp_plan_options plan = {.replicas = (int)replicas, .chunks = (int)options->chunks};
     if (options->gradient_groups == 0)
         options->gradient_groups = cgp_plan_options_gradient_groups(&plan);
-    if (replicas > 1 && options->command & (CLI_BENCH | CLI_CHECK))
+    if (replicas > 1 && options->command & CLI_CHECK)
         return cgp_fail(CGP_EINVAL,
-                        "--replicas %lld: expected 1 (cgpipe train and cgpipe plan take replicas; "
+                        "--replicas %lld: expected 1 (cgpipe check takes no replicas; "
                         "--gradient-groups makes their bits with 1)",
                         (long long)replicas);
-    if (replicas == 1 || options->trace.count == 0) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "--trace: cannot be with --replicas (leave out one)");
+    return check_trace(options, replicas);
 }
 
 /* Check options that go with --cluster. The times in a cluster file are seconds, so the other times

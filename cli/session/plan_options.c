@@ -67,17 +67,17 @@ bool cli_runs_alone(const cli_run_options *options) {
     return options->transport && strcmp(options->transport, "inproc") == 0;
 }
 
-/* Set *ranks to the number of ranks of a replica. Only train runs replicas, each on its own
- * ranks. */
+/* Set *ranks to the number of ranks of a replica. Train and bench run replicas: in one process, or
+ * each on ranks of its own. */
 static cgp_status find_ranks(int *ranks, const cli_run_options *options) {
     const int replicas = (int)options->replicas, n = cli_runs_alone(options) ? 1 : cli_ranks();
-    const bool runs = options->command == CLI_TRAIN && replicas > 1;
+    const bool runs = options->command & (CLI_TRAIN | CLI_BENCH) && replicas > 1;
     *ranks = runs && n >= replicas ? n / replicas : n;
-    if (!runs || n % replicas == 0 || (replicas & (replicas - 1)) != 0) return CGP_OK;
+    if (!runs || n == 1 || n % replicas == 0 || (replicas & (replicas - 1)) != 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
-                    "--replicas %d: expected a multiple of %d processes over MPI, got %d%s (mpirun "
-                    "-n %d cgpipe train ...)",
-                    replicas, replicas, n, cli_runs_alone(options) ? " over inproc" : "", replicas);
+                    "--replicas %d: expected one process, or a multiple of %d processes over MPI, "
+                    "got %d (mpirun -n %d cgpipe train ...)",
+                    replicas, replicas, n, replicas);
 }
 
 /* Set the options whose values are numbers. */

@@ -178,8 +178,7 @@ fails 2 "--plan two.json: replicas: expected 2, as planned, got 4 (leave out --r
 fails 2 "--plan one.json: replicas: expected 1, as planned, got 2 ..." plan --plan one.json --replicas 2
 fails 2 "--plan two.json: gradient_groups: expected 8, as planned, got 4 (leave out --gradient-groups; ..." plan --plan two.json --gradient-groups 4
 fails 2 "--plan two.json: devices: expected 2, as planned, got 3 ..." plan --plan two.json --stages 3
-fails 2 "--replicas 2: expected a multiple of 2 processes over MPI, got 1 (mpirun -n 2 cgpipe train ...)" train --plan two.json --data random --steps 1 --run none
-fails 2 "--replicas 2: expected 1 ..." bench --plan two.json
+fails 2 "--replicas 2: expected 1 ..." check --plan two.json
 jq '.options.replicas = "auto"' two.json >edited.json
 fails 1 "edited.json: options.replicas: expected a number, got auto" plan --plan edited.json
 jq '.options.replicas = 3' two.json >edited.json

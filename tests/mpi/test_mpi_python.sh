@@ -56,7 +56,7 @@ check "train in 2 processes" same train 2
 check "train in 4 processes" same train 4
 check "2 replicas" same replicas 2
 check "2 replicas of 2 processes" same replicas 4
-check "3 processes for 2 replicas" says "replicas: a multiple of 2 processes is expected, got 3" \
+check "3 processes for 2 replicas" says "replicas: one process or a multiple of 2 is expected, got 3" \
     "$mpirun" -n 3 "$python" "$program" replicas
 "$python" "$program" torch >"$work/out" 2>"$work/err"
 if [ $? = 77 ]; then echo "skip: the captured module, no PyTorch"; else
