@@ -121,6 +121,10 @@ class Plan(_c.Handle):
         if balance is not None:
             options.balance = self._balance(balance)
         if model._captured is not None:
+            if options.replicas > 1 and _ranks.launched() == 1:
+                raise ArgumentError(
+                    f"replicas: one is expected for a PyTorch module in one process, got {replicas}"
+                    f" (mpirun -n {replicas} python ...)")
             model._captured.regions.check(devices or (), deferred_batch_norm,
                                           options.ranks * options.replicas)
             if options.memory_limit and not inference:
@@ -357,8 +361,9 @@ def plan(model: Any, stages: Any = None, schedule: Union[None, str, Schedule] = 
         ranks: Number of processes, each with at least one device. None: as many as ``mpirun``
             started; 1: each process trains alone. With ``replicas``, the number of processes of
             each replica.
-        replicas: A power of two: this many copies of the pipeline, each in processes of its own,
-            share the micro-batches of each mini-batch. All processes pass the whole mini-batch. The
+        replicas: A power of two: this many copies of the pipeline share the micro-batches of each
+            mini-batch. They are threads if this is the only process, otherwise each has processes
+            of its own. All processes pass the whole mini-batch. The
             bits of results depend on ``gradient_groups``, not on ``replicas``.
         shard_optimizer: Each replica has optimizer state only for the parts of the parameters that
             it updates (ZeRO stage 1). Bits stay the same.

@@ -61,16 +61,16 @@ def number(ranks: Optional[int]) -> int:
 
 
 def of_replica(ranks: Optional[int], replicas: int) -> int:
-    """Return the number of ranks of each replica of a plan.
+    """Return the number of ranks of each replica of a plan. Replicas of one process are threads.
 
     Raises:
         ArgumentError: The replicas cannot share the processes evenly.
     """
     processes = number(ranks)
-    if ranks is not None or replicas <= 1:
+    if ranks is not None or replicas <= 1 or processes == 1:
         return processes
     if processes % replicas:
-        raise ArgumentError(f"replicas: a multiple of {replicas} processes is expected, got "
+        raise ArgumentError(f"replicas: one process or a multiple of {replicas} is expected, got "
                             f"{processes} (mpirun -n {replicas} python ...)")
     return processes // replicas
 

@@ -157,7 +157,7 @@ class Pipeline(Weights):
         appended to ``ends``."""
         out, plan = ctypes.byref(self._handle), self.plan._handle
         processes = self.plan.ranks * self.plan.replicas
-        if processes == 1:
+        if processes == 1 or (self.plan.ranks == 1 and _ranks.launched() == 1):
             _c.check(_c.lib.cgp_pipeline_create(out, plan, seed))
             return
         if self.plan.external_loss:

@@ -39,6 +39,21 @@ class Training(unittest.TestCase):
                             cgpipe.schedule("1f1b", 2, 4).to_csv())}):
             self.assertEqual(trained(**options), expected, options)
 
+    def test_replicas_are_threads_of_one_process(self):
+        expected = trained(gradient_groups=4)
+        for options in ({"replicas": 2}, {"replicas": 4, "stages": 1, "shard_optimizer": True}):
+            self.assertEqual(trained(gradient_groups=4, **options), expected, options)
+        with cgpipe.Pipeline(support.model(), stages=2, chunks=4, batch=16,
+                             replicas=2) as pipeline:
+            x, y = support.batch(16)
+            pipeline.step(x, y)
+            self.assertEqual(pipeline.rank, 0)
+            self.assertEqual(pipeline.predict(x).shape, (16, 3))
+            self.assertTrue(pipeline.times.seconds > 0)
+            values = pipeline.parameter("0.weight")
+            pipeline.load_state_dict({**pipeline.state_dict(), "0.weight": values + 1})
+            self.assertTrue((pipeline.parameter("0.weight") == values + 1).all())
+
     def test_digests_are_those_of_every_layout(self):
         def digests(**options):
             with cgpipe.Pipeline(support.model(), batch=16, chunks=4,
