@@ -156,8 +156,9 @@ skip 'mpirun -n 2 cgpipe sample ranks --prompt "Once" --length 100' 'test_mpi_co
 skip "mpirun -n 2 cgpipe check $gpt2 --stages 4 --schedule zb-v --batch 8" 'test_mpi_commands; needs MPI'
 skip "mpirun -n 2 cgpipe profile $gpt2 --batch 8" 'test_mpi_commands; needs MPI'
 skip "mpirun -n 2 cgpipe bench $gpt2 --stages 2 --balance time" 'test_mpi_commands; needs MPI'
-skip "mpirun -n 2 cgpipe train $gpt2 --data book.txt --replicas 2 --steps 20 --run replicas" 'test_mpi_replicas; needs MPI'
-skip 'cgpipe train --resume --run replicas --steps 30 --replicas 1' 'test_mpi_replicas'
+skip "cgpipe train $gpt2 --data book.txt --replicas 2 --steps 20 --run replicas" 'test_train_replicas'
+skip 'mpirun -n 2 cgpipe train --resume --run replicas --steps 30' 'test_mpi_replicas; needs MPI'
+skip 'cgpipe train --resume --run replicas --steps 40 --replicas 1' 'test_mpi_replicas'
 
 # --- docs/how-to/survive-failures.md, cgpipe supervise, cgpipe stop ---
 skip 'cgpipe stop my-run' 'nothing trains here; test_stop'
