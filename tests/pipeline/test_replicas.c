@@ -107,6 +107,7 @@ static void draw(setting *s, uint64_t *state) {
                                              : test_random_images(state, &s->sizes);
     } while (has_other_states(s->model));
     fill(s, state);
+    s->options.gradient_groups = 1 << test_between(state, 1, 3);
     s->options.precision = test_between(state, 0, 1) ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
     s->options.optim.clip_norm = test_between(state, 0, 1) ? 1e-2 : 0;
 }
@@ -114,8 +115,8 @@ static void draw(setting *s, uint64_t *state) {
 static void draw_layout(setting *s, uint64_t *state, int replicas) {
     const int layers = cgp_model_layers(s->model);
     cgp_plan_options *o = &s->options;
-    o->batch = o->chunks = SAMPLES / replicas;
-    test_random_schedule(state, layers, 3, o);
+    o->batch = o->chunks = (SAMPLES + replicas - 1) / replicas;
+    test_random_schedule(state, layers, 4, o);
     o->batch = o->chunks = SAMPLES;
     test_random_balance(state, layers, cgp_plan_options_stages(o), s->balance);
     o->balance = s->balance;
@@ -126,14 +127,14 @@ static void draw_layout(setting *s, uint64_t *state, int replicas) {
 
 TEST_CASE(replicas_of_a_process_train_with_the_bits_of_one_pipeline) {
     uint64_t state = test_seed();
-    const int draws = test_scaled(20);
+    const int draws = test_scaled(270);
     for (int i = 0; i < draws; i++) {
         setting s;
         outcome one, got;
         const uint64_t seed = test_random(&state);
         draw(&s, &state);
         train(&s, seed, &one);
-        for (int replicas = 2; replicas <= 4; replicas *= 2) {
+        for (int replicas = 2; replicas <= s.options.gradient_groups; replicas *= 2) {
             draw_layout(&s, &state, replicas);
             train(&s, seed, &got);
             assert_memory_equal(&got, &one, sizeof one);
