@@ -10,15 +10,19 @@ can also be compiled (--compile) and run in bf16 (--bf16). --chunks M > 1 adds u
 micro-batches. --pipeline K runs K partitions, each on its own thread. This pipeline is written by
 hand: all forwards, then all backwards, with queues between the partitions. --distributed NAME runs
 K processes of torch.distributed.pipelining instead, over gloo, with schedule NAME and as many
-stages as the schedule needs. As in cgpipe, the figure is the median of all steps (--steps) except
+stages as the schedule needs. --ddp K runs K processes of DistributedDataParallel over gloo, each
+with a K-th of the mini-batch and of its micro-batches; gradients are reduced with the last
+micro-batch. As in cgpipe, the figure is the median of all steps (--steps) except
 the first two.
 
 The script prints one JSON line. `activation_mib` is the largest resident memory during the steps
 minus the resident memory after the first optimizer step. At that point, weights, gradients and
-momentum exist.
+momentum exist. With --ddp, `weights_differ` is the relative difference (L2 norm) between the
+weights of --ddp and of one process after the same steps.
 """
 import argparse
 import contextlib
+import copy
 import io
 import math
 import queue
@@ -37,8 +41,11 @@ def parse():
     parser.add_argument("--distributed", metavar="NAME",
                         help="GPipe, 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble "
                              "..")
+    parser.add_argument("--ddp", type=int, default=0, metavar="K")
     torch_peer.add_options(parser)
     options = parser.parse_args()
+    if options.ddp and (options.chunks % options.ddp or options.device != "cpu"):
+        parser.error(f"--ddp: expects --device cpu and a divisor of --chunks {options.chunks}")
     if options.pipeline > 1 and options.device != "cpu":
         parser.error(f"--pipeline: expects --device cpu, got {options.device}")
     if options.batch % options.chunks:
@@ -114,6 +121,44 @@ class Serial:
         return float(total)
 
 
+class Replica:
+    """One of the processes of DistributedDataParallel, with its share of each mini-batch."""
+
+    def __init__(self, model, rank):
+        self.rank, self.first = rank, copy.deepcopy(model) if rank == 0 else None
+        self.model = nn.parallel.DistributedDataParallel(model)
+        self.steps = 0
+
+    def step(self, tokens, targets):
+        parts = [part.chunk(options.ddp)[self.rank].chunk(options.chunks // options.ddp)
+                 for part in (tokens, targets)]
+        total = torch.zeros(())
+        for i, (x, t) in enumerate(zip(*parts)):
+            last = i == len(parts[0]) - 1
+            with contextlib.nullcontext() if last else self.model.no_sync():
+                loss = loss_of(self.model(x), t)
+                (loss * options.ddp).backward()  # DDP divides the sum over the processes
+            total += loss.detach()
+        torch.distributed.all_reduce(total)
+        self.steps += 1
+        return float(total)
+
+    def difference(self, tokens, targets):
+        """Repeat the steps in one process, and return how far its weights are from this one's."""
+        if self.rank != 0:
+            return {}
+        alone = Serial(self.first)
+        optimizer = torch_peer.make_optimizer(torch, self.first)
+        for _ in range(self.steps):
+            optimizer.zero_grad(set_to_none=False)
+            alone.step(tokens, targets)
+            optimizer.step()
+        pairs = list(zip(self.first.parameters(), self.model.parameters()))
+        far = math.sqrt(sum(float((a - b).double().pow(2).sum()) for a, b in pairs))
+        return {"weights_differ": far / math.sqrt(sum(float(a.double().pow(2).sum())
+                                                      for a, _ in pairs))}
+
+
 class Pipeline:
     """Partition `j` takes inputs from the queue forwards[j], and gradients of its outputs from the
     queue backwards[j]."""
@@ -186,7 +231,7 @@ class Distributed:
 
 def run_process(rank, file):
     torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank,
-                                         world_size=options.pipeline)
+                                         world_size=options.ddp or options.pipeline)
     run(rank)
     torch.distributed.destroy_process_group()
 
@@ -196,7 +241,10 @@ def run(rank=None):
     torch.manual_seed(0)
     model, forward = torch_peer.prepare(torch, make_model(), options)
     parameters = sum(p.numel() for p in model.parameters())
-    if rank is not None:
+    if options.ddp:
+        runner = Replica(model, rank)
+        model = runner.model.module
+    elif rank is not None:
         runner = Distributed(model, rank)
         model = runner.model
     else:
@@ -205,15 +253,18 @@ def run(rank=None):
     targets = torch.randint(options.vocab, (options.batch, options.seq), device=options.device)
     with contextlib.redirect_stdout(io.StringIO()) if rank else contextlib.nullcontext():
         torch_peer.measure(torch, model, lambda: runner.step(tokens, targets), options, blas,
-                           parameters=parameters)
+                           parameters=parameters,
+                           more=(lambda: runner.difference(tokens, targets)) if options.ddp
+                           else None)
 
 
 def main():
-    if not options.distributed:
+    if not options.distributed and not options.ddp:
         run()
         return
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(run_process, (f"{folder}/meet",), nprocs=options.pipeline)
+        torch.multiprocessing.spawn(run_process, (f"{folder}/meet",),
+                                    nprocs=options.ddp or options.pipeline)
 
 
 if __name__ == "__main__":
