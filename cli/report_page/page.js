@@ -70,6 +70,7 @@
       });
       var text = 'device ' + group.dataset.device + ', ' + short(time * factor) + unit + ': ';
       if (!entry) text += 'idle';
+      else if (entry[0] === 'X') text += 'waits for other replicas';
       else if (entry[1] === -1) text += entry[2] + ' actions, mostly ' + entry[0];
       else text += entry[0] + entry[2] + ' of stage ' + entry[1];
       if (entry) text += ', ' + short((entry[4] - entry[3]) * factor) + unit;

@@ -8,9 +8,13 @@
 #include <string.h>
 
 enum { WIDTH = 1000, LEFT = 74, RIGHT = 8, LETTER = 7 };
-static const char kinds[] = "FBIWR";
-static const char *const kind_names[] = {"forward", "backward", "backward of inputs",
-                                         "backward of weights", "recompute"};
+static const char kinds[] = "FBIWRX";
+static const char *const kind_names[] = {"forward",
+                                         "backward",
+                                         "backward of inputs",
+                                         "backward of weights",
+                                         "recompute",
+                                         "wait for other replicas"};
 
 /* --- the step --- */
 
@@ -105,7 +109,8 @@ void cli_page_draw_timeline(FILE *out, const json_t *timeline) {
     const double planned = isnan(measured)
                                ? cli_page_real(json_object_get(timeline, "planned_flops"))
                                : cli_page_real(json_object_get(timeline, "planned_seconds"));
-    drawing w = {out, fmax(planned, measured), n > 16 ? 13 : 22, n > 16 ? 11 : 18};
+    const double exchanged = cli_page_real(json_object_get(timeline, "exchanged_seconds"));
+    drawing w = {out, fmax(planned, fmax(measured, exchanged)), n > 16 ? 13 : 22, n > 16 ? 11 : 18};
     const int panel = n * w.row + 24, panels = isnan(measured) ? 1 : 2;
     if (!(w.end > 0)) return;
     fprintf(out,
@@ -115,10 +120,10 @@ void cli_page_draw_timeline(FILE *out, const json_t *timeline) {
             WIDTH, panels * panel + 16, LEFT, WIDTH - RIGHT, w.end,
             panels == 2 ? " and measured" : "");
     draw_rows(&w, devices, "planned", 18, planned);
-    if (panels == 2) draw_rows(&w, devices, "measured", panel + 18, measured);
+    if (panels == 2) draw_rows(&w, devices, "measured", panel + 18, fmax(measured, exchanged));
     draw_axis(&w, panels * panel + 10, panels == 2);
     fputs("</svg></div>\n<p class=\"legend\">", out);
-    for (size_t k = 0; kinds[k]; k++)
+    for (size_t k = 0; kinds[k] && (kinds[k] != 'X' || exchanged > 0); k++)
         fprintf(out,
                 "<span><svg viewBox=\"0 0 20 14\" class=\"key\"><path class=\"k%c\" "
                 "d=\"M0 0v14h20v-14z\"/></svg> %c %s</span> ",

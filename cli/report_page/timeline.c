@@ -4,7 +4,8 @@
  *
  * With at most MOST_ACTIONS actions, each is listed: ["F", stage, micro-batch, start, end]. With
  * more, each device's time is cut into columns of equal width. A column has the kind that takes
- * most of it, and equal columns in a row become one entry: ["F", -1, actions, start, end]. */
+ * most of it, and equal columns in a row become one entry: ["F", -1, actions, start, end]. The wait
+ * for other replicas after the last action is an entry ["X", -1, 0, start, end]. */
 #include "report_page/run.h"
 
 #include "json_value.h"
@@ -116,6 +117,26 @@ static json_t *entries_json(const cgp_schedule *schedule, const cgp_schedule_tim
     return each ? list_all(schedule, t, d) : list_columns(schedule, t, d, until);
 }
 
+/* Return the time at which all devices have the sums of gradients over the replicas. */
+static double last_exchange(const cgp_schedule_timeline *t) {
+    double last = t->makespan;
+    for (int d = 0; t->exchanged && d < t->devices; d++)
+        last = fmax(last, t->exchanged[d]);
+    return last;
+}
+
+/* Return the entries of a device in the measured step. */
+static json_t *measured_json(const cgp_schedule *schedule, const cgp_schedule_timeline *t, int d,
+                             double until, bool each) {
+    json_t *entries = entries_json(schedule, t, d, until, each);
+    int n = 0;
+    (void)cgp_schedule_actions(schedule, d, &n);
+    const double last = n > 0 ? t->end[d][n - 1] : 0;
+    if (t->exchanged && d < MOST_ROWS && t->exchanged[d] > last)
+        json_array_append_new(entries, entry('X', -1, 0, last, t->exchanged[d]));
+    return entries;
+}
+
 /* --- waits --- */
 
 /* The largest wait of a device: its actions of one kind and stage, and the action that they wait
@@ -225,13 +246,14 @@ static void put_measured(cli_page_run *run) {
                               json_pack("{s:i, s:O*, s:o, s:o, s:o}", "device", d, "host", host,
                                         "parts", parts_json(run->comparison.parts[d]), "planned",
                                         entries_json(s, planned, d, until, each), "measured",
-                                        entries_json(s, t, d, until, each)));
+                                        measured_json(s, t, d, until, each)));
     }
-    cli_json_add(run->data, "{s:{s:s, s:O?, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o}}",
+    cli_json_add(run->data, "{s:{s:s, s:O?, s:i, s:i, s:b, s:o, s:o, s:o*, s:o, s:o, s:o, s:o}}",
                  "timeline", "schedule", cgp_schedule_name(s), "step", step, "stages",
                  cgp_schedule_stages(s), "micro_batches", cgp_schedule_chunks(s), "each_action",
                  each, "measured_seconds", cli_real_json(t->makespan), "planned_seconds",
-                 cli_real_json(planned->makespan), "clock_uncertainty_seconds",
+                 cli_real_json(planned->makespan), "exchanged_seconds",
+                 t->exchanged ? cli_real_json(last_exchange(t)) : NULL, "clock_uncertainty_seconds",
                  cli_real_json(t->clock_uncertainty), "bubble", cli_real_json(t->bubble_makespan),
                  "waits", waits_json(s, t), "devices", devices);
 }

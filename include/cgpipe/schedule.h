@@ -425,6 +425,10 @@ typedef struct cgp_schedule_timeline {
     /** Largest error of any rank's times relative to the clock of rank 0, in seconds, if the step
      *  was measured on hosts with separate clocks. Otherwise 0. */
     double clock_uncertainty;
+    /** [devices] In a plan with replicas: the time at which the device has the sums of its
+     *  gradients over the replicas, at or after the end of its last action. It is not part of the
+     *  makespan, span and bubbles. NULL: there are no replicas, or the times are not known. */
+    double *exchanged;
 } cgp_schedule_timeline;
 
 /**
@@ -503,7 +507,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_draw_timeline(const cgp_schedule 
  * Draw a step, simulated or measured, as SVG, with one row per device and one box per compute
  * action. The length of a box is the action's time. A box has the colour, letter and texture of the
  * action's kind, and the number of its micro-batch. Idle time shows the background, boxes on the
- * critical path have a red border, and the title gives the bubble and the memory.
+ * critical path have a red border, and the title gives the bubble and the memory. With
+ * `exchanged`, a box after the last action of a device shows its wait for other replicas.
  *
  * @param[in]  schedule  A lowered schedule.
  * @param[in]  timeline  Timeline of this schedule.

@@ -291,7 +291,7 @@ class cgp_schedule_timeline(Structure):
                 ("start", POINTER(POINTER(c_double))), ("end", POINTER(POINTER(c_double))),
                 ("released", POINTER(POINTER(c_double))), ("ready", POINTER(POINTER(c_double))),
                 ("critical", POINTER(POINTER(c_bool))), ("critical_path", c_double * 5),
-                ("clock_uncertainty", c_double)]
+                ("clock_uncertainty", c_double), ("exchanged", POINTER(c_double))]
 
 
 class cgp_schedule_comparison(Structure):

@@ -8,10 +8,14 @@
 #include "pipeline/run/bind.h"
 #include "pipeline/run/clocks.h"
 #include "pipeline/run/executor.h"
+#include "pipeline/run/gathers.h"
 #include "pipeline/run/measured.h"
 #include "pipeline/run/ranks.h"
 #include "pipeline/team/team.h"
 #include "pipeline/times.h"
+
+#include <math.h>
+#include <stdlib.h>
 
 #include "plan/setup.h"
 #include "schedule/simulator/timeline.h"
@@ -85,6 +89,29 @@ static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
     }
 }
 
+/* Gather the ends of the exchanges of gradients from the devices of replica 0, on the clock of rank
+ * 0. */
+static cgp_status share_exchanged(const cgp_pipeline *pipeline) {
+    const cgp__ranks *ranks = pipeline->ranks;
+    for (int d = ranks->first; d < ranks->end; d++)
+        ranks->figures[d] =
+            cgp__clocks_map(ranks->clocks, ranks->rank, pipeline->measured[d].exchange_end_ns);
+    return cgp__ranks_share_devices(ranks, pipeline->plan, ranks->figures, sizeof *ranks->figures);
+}
+
+/* Set the times at which devices have added their gradients over the replicas. */
+static cgp_status fill_exchanged(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
+    const int64_t first = first_start(pipeline);
+    CGP_TRY(CGP__NEW(t->exchanged, t->devices, "timeline"));
+    for (int d = 0; d < t->devices; d++) {
+        int n = 0;
+        (void)cgp_schedule_actions(cgp_plan_schedule(pipeline->plan), d, &n);
+        t->exchanged[d] = seconds_from(first, pipeline->ranks->figures[d]);
+        if (n > 0) t->exchanged[d] = fmax(t->exchanged[d], t->end[d][n - 1]);
+    }
+    return CGP_OK;
+}
+
 /* Check the events of all devices. In a plan with replicas, a device of another replica than the
  * first has its own events, which are not returned. */
 static cgp_status check_all_events(const cgp_pipeline *pipeline) {
@@ -103,6 +130,7 @@ cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline, cgp_schedule
     CGP_TRY(cgp__clocks_read(pipeline->ranks));
     CGP_TRY(cgp__pipeline_share_events(pipeline));
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_all_events(pipeline)));
+    if (pipeline->setup->replicas > 1) CGP_TRY(share_exchanged(pipeline));
     if (pipeline->ranks->replica > 0) {
         *out = timeline;
         return CGP_OK;
@@ -110,7 +138,9 @@ cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline, cgp_schedule
     CGP_TRY(cgp__timeline_create(&timeline, schedule, true));
     fill(pipeline, &timeline);
     timeline.clock_uncertainty = cgp__pipeline_clock_uncertainty(pipeline);
-    const cgp_status status = cgp__timeline_complete(&timeline, schedule);
+    cgp_status status =
+        pipeline->setup->replicas > 1 ? fill_exchanged(pipeline, &timeline) : CGP_OK;
+    if (status == CGP_OK) status = cgp__timeline_complete(&timeline, schedule);
     if (status == CGP_OK)
         *out = timeline;
     else

@@ -238,6 +238,41 @@ TEST_CASE(all_calls_run_on_all_replicas) {
     setting_release(&s);
 }
 
+/* Make the last device's wait for other replicas as long as the step. Check that it is drawn, and
+ * that a trace has the times. */
+static void assert_exchanged(cgp_schedule_timeline *t, const cgp_schedule *schedule) {
+    cgp_schedule *read = NULL;
+    cgp_schedule_timeline again = {0};
+    char *text = NULL;
+    for (int d = 0; d < 2; d++) {
+        int n = 0;
+        (void)cgp_schedule_actions(schedule, d, &n);
+        assert_true(t->exchanged[d] >= t->end[d][n - 1]);
+    }
+    t->exchanged[1] = 2 * t->makespan;
+    assert_ok(cgp_schedule_draw_timeline(schedule, t, 2 * t->makespan, 40, &text));
+    assert_string_equal(strchr(text, '\n') + 1 + 39, "+\n");
+    free(text);
+    assert_ok(cgp_schedule_svg(schedule, t, &text));
+    assert_non_null(strstr(text, "waits for replicas"));
+    free(text);
+    assert_ok(cgp_schedule_trace(schedule, t, 1e6, &text));
+    assert_ok(cgp_schedule_from_trace(&read, &again, "trace", text, strlen(text)));
+    assert_memory_equal(again.exchanged, t->exchanged, 2 * sizeof(double));
+    cgp_schedule_timeline_release(&again);
+    cgp_schedule_destroy(read);
+    char *at = strstr(text, "exchanged_seconds");
+    assert_non_null(at);
+    memset(strchr(at, '['), '0', 1); /* a number in place of a list */
+    assert_status(cgp_schedule_from_trace(&read, &again, "trace", text, strlen(text)), CGP_EFORMAT);
+    free(text);
+    t->exchanged[1] = 0;
+    assert_ok(cgp_schedule_trace(schedule, t, 1e6, &text));
+    assert_status(cgp_schedule_from_trace(&read, &again, "trace", text, strlen(text)), CGP_EFORMAT);
+    assert_message("device 1: expected gradients to be exchanged at ");
+    free(text);
+}
+
 TEST_CASE(times_are_those_of_replicas_that_run) {
     setting s;
     small_setting(&s);
@@ -260,6 +295,7 @@ TEST_CASE(times_are_those_of_replicas_that_run) {
     assert_true(busy[0] > 0 && busy[1] > 0);
     assert_ok(cgp_pipeline_last_timeline(t.pipeline, &timeline));
     assert_true(timeline.makespan > 0);
+    assert_exchanged(&timeline, cgp_plan_schedule(t.plan));
     cgp_schedule_timeline_release(&timeline);
     assert_ok(cgp_pipeline_driver_bytes(t.pipeline, bytes));
     assert_true(bytes[0] == INT64_MAX);

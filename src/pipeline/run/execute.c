@@ -9,6 +9,7 @@
 #include "pipeline/run/executor.h"
 #include "pipeline/run/flips.h"
 #include "pipeline/run/injected_faults.h"
+#include "pipeline/run/measured.h"
 #include "pipeline/run/packings.h"
 #include "pipeline/run/queues.h"
 #include "pipeline/run/ranks.h"
@@ -221,10 +222,16 @@ static void begin_exchange(cgp__worker *worker, const cgp__run_context *context)
                                       context->completes);
 }
 
+static cgp_status finish_exchange(cgp__worker *worker) {
+    const cgp_status status = cgp__exchange_finish(worker);
+    worker->measured->exchange_end_ns = cgp__now_ns();
+    return status;
+}
+
 cgp_status cgp__job_exchange(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     begin_exchange(worker, argument);
-    return cgp__exchange_finish(worker);
+    return finish_exchange(worker);
 }
 
 /* Run an action list. All enqueued work completes before this job ends, even after a failure. So
@@ -242,7 +249,7 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     begin_exchange(worker, &context);
     if (run_actions(worker, &context)) {
-        if (context.reduces) CGP_TRY(cgp__exchange_finish(worker));
+        if (context.reduces) CGP_TRY(finish_exchange(worker));
         return cgp__is_stopped(worker) ? CGP_OK : read_losses(worker, &context);
     }
     if (backend->streams) (void)backend->streams->finish(worker->device);

@@ -18,7 +18,9 @@ typedef struct cgp__measured {
     /* Events of the device's actions. The worker writes this trace; for a device of another rank,
      * the caller's thread does. Any thread may read it. */
     cgp__trace trace;
-    int64_t trace_start; /* value of trace.written when the last run began */
+    int64_t trace_start;     /* value of trace.written when the last run began */
+    int64_t exchange_end_ns; /* end of the last exchange of gradients with other replicas; 0: there
+                              * was none. Written by the worker. */
     /* [nodes x directions] Times of kernels, allocated by the caller's thread between runs; the
      * worker adds to them. NULL: times are not measured (layer_times.c). */
     cgp__node_time *node_times;

@@ -101,6 +101,11 @@ static char *draw_to_scale(const cgp__picture *p, double until, int columns) {
         paint_box(p, box, out + line * (size_t)box->row + first,
                   column_of(box->end, until, columns) - first);
     }
+    for (int row = 0; out && p->exchanged && row < p->rows; row++) {
+        const size_t first = column_of(cgp__row_end(p, row), until, columns),
+                     end = column_of(p->exchanged[row], until, columns);
+        if (end > first) memset(out + line * (size_t)row + first, '+', end - first);
+    }
     return out;
 }
 

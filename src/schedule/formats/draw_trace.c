@@ -9,7 +9,8 @@
  *
  * `csv` has the compute actions. Inserting the transfers of `edges` between these actions gives the
  * action lists. The times of each device are in the order of the device's list.
- * `clock_uncertainty_seconds` is present only if the ranks have several clocks. */
+ * `clock_uncertainty_seconds` is present only if the ranks have several clocks, and
+ * `exchanged_seconds` [devices] only with replicas. */
 #include "schedule/formats/picture.h"
 
 #include "base/json.h"
@@ -40,6 +41,10 @@ static void write_row(cgp__chrome *trace, const cgp__picture *p, const cgp_actio
         if (cgp__ends(a, ends))
             cgp__chrome_counter(trace, row, "in flight", box->end * scale, --in_flight);
     }
+    const double last = cgp__row_end(p, row);
+    if (p->exchanged && p->exchanged[row] > last)
+        cgp__chrome_slice(trace, row, 0, "gradients", "wait for gradients of other replicas",
+                          last * scale, (p->exchanged[row] - last) * scale, -1, -1, false);
 }
 
 static void write_picture(cgp__chrome *trace, const cgp__picture *p, const cgp_action_kind *ends,
@@ -85,6 +90,14 @@ static json_t *edges_json(const cgp_schedule *s) {
     return unless_failed(edges, failed);
 }
 
+static json_t *exchanged_json(const cgp_schedule *s, const cgp_schedule_timeline *t) {
+    json_t *list = json_array();
+    int failed = 0;
+    for (int d = 0; d < s->devices; d++)
+        failed |= json_array_append_new(list, json_real(t->exchanged[d]));
+    return unless_failed(list, failed);
+}
+
 /* Return the schedule's name as JSON, with "?" for each character that is not printable ASCII. */
 static json_t *name_json(const cgp_schedule *s) {
     char name[CGP__TRACE_NAME];
@@ -107,6 +120,8 @@ static cgp_status write_measured(const cgp_schedule *s, const cgp_schedule_timel
     failed |= json_object_set_new(o, CGP__TRACE_EDGES_KEY, edges_json(s));
     for (int k = 0; k < CGP__TRACE_TIMES; k++)
         failed |= json_object_set_new(o, cgp__trace_times[k], times_json(s, times[k]));
+    if (t->exchanged)
+        failed |= json_object_set_new(o, CGP__TRACE_EXCHANGED_KEY, exchanged_json(s, t));
     if (t->clock_uncertainty > 0)
         failed |= json_object_set_new(o, CGP__TRACE_CLOCKS_KEY, json_real(t->clock_uncertainty));
     free(csv);

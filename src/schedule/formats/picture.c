@@ -16,6 +16,13 @@ const char *cgp__box_text(const cgp__picture *picture, const cgp__box *box,
                                                * number */
 }
 
+double cgp__row_end(const cgp__picture *picture, int row) {
+    double end = 0;
+    for (int i = picture->first[row]; i < picture->first[row + 1]; i++)
+        end = fmax(end, picture->boxes[i].end);
+    return end;
+}
+
 void cgp__picture_release(cgp__picture *picture) {
     free(picture->boxes);
     free(picture->first);
@@ -65,6 +72,7 @@ static void fill(cgp__picture *p, const cgp_schedule *s, const cgp_schedule_time
             p->end = fmax(p->end, t->end[row][i]);
         }
         p->first[row + 1] = p->n_boxes;
+        if (p->exchanged) p->end = fmax(p->end, p->exchanged[row]);
     }
 }
 
@@ -84,6 +92,7 @@ cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *sched
                       .stages_on = cgp__calloc((size_t)s->devices, sizeof *p.stages_on),
                       .round = cgp__calloc((size_t)s->stages, sizeof *p.round),
                       .measured = timeline->released != NULL,
+                      .exchanged = timeline->exchanged,
                       .messages = cgp__calloc(messages, sizeof *p.messages)};
     const bool enough = index && p.boxes && p.first && p.stages_on && p.round && p.messages;
     if (enough) {

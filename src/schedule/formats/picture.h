@@ -31,7 +31,8 @@ typedef struct cgp__picture {
                       * includes the stage */
     int *round;      /* [stages] position of the stage in its row: 0 for the first stage of the row,
                       * 1 for the second .. */
-    double end;      /* time at which the last box ends */
+    const double *exchanged; /* [rows] the timeline's times; NULL: there are none */
+    double end;              /* time at which the last box or exchange ends */
     bool measured;
     cgp__message *messages;
 } cgp__picture;
@@ -41,6 +42,9 @@ cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *sched
                                     const cgp_schedule_timeline *timeline);
 
 void cgp__picture_release(cgp__picture *picture);
+
+/* Return the end of the last box of a row. */
+double cgp__row_end(const cgp__picture *picture, int row);
 
 /* Write the text of a box, such as "2F0", or "F0" if the row has only one stage. Return `text`. */
 const char *cgp__box_text(const cgp__picture *picture, const cgp__box *box,

@@ -115,10 +115,28 @@ static cgp_status read_clocks(reader *r) {
     return wrong(r, CGP__TRACE_CLOCKS_KEY, "a number of seconds from 0 on");
 }
 
+/* Read the times of the exchange between replicas. Traces without replicas have none. */
+static cgp_status read_exchanged(reader *r) {
+    const json_t *list = json_object_get(r->measured, CGP__TRACE_EXCHANGED_KEY);
+    const size_t n = (size_t)r->schedule->devices;
+    if (!list) return CGP_OK;
+    if (!json_is_array(list) || json_array_size(list) != n)
+        return wrong(r, CGP__TRACE_EXCHANGED_KEY, "a time for each device");
+    CGP_TRY(CGP__NEW(r->timeline.exchanged, n, r->name));
+    for (size_t d = 0; d < n; d++) {
+        const json_t *number = json_array_get(list, d);
+        if (!json_is_number(number))
+            return wrong(r, CGP__TRACE_EXCHANGED_KEY, "a time for each device");
+        r->timeline.exchanged[d] = json_number_value(number);
+    }
+    return CGP_OK;
+}
+
 static cgp_status read_timeline(reader *r) {
     cgp_schedule_timeline *t = &r->timeline;
     CGP_TRY(cgp__timeline_create(t, r->schedule, true));
     CGP_TRY(read_clocks(r));
+    CGP_TRY(read_exchanged(r));
     double *const *const times[CGP__TRACE_TIMES] = {t->start, t->end, t->released, t->ready};
     for (int k = 0; k < CGP__TRACE_TIMES; k++)
         CGP_TRY(read_times(r, cgp__trace_times[k], times[k]));

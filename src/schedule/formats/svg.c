@@ -88,7 +88,7 @@ static void write_styles(const sheet *s) {
     fputs("<style>text{font:11px ui-monospace,monospace;fill:#1b1f24}.t{font:600 14px "
           "system-ui,sans-serif}.s{font:12px system-ui,sans-serif}.m{text-anchor:middle}"
           ".b{stroke:#57606a;stroke-width:.6}.c{stroke:#c1121f;stroke-width:2}"
-          ".g{fill:#f0f1f3;stroke:#c6cbd1;stroke-width:.6;stroke-dasharray:2 2}",
+          ".g{fill:#f0f1f3;stroke:#c6cbd1;stroke-width:.6;stroke-dasharray:2 2}.x{fill:url(#x)}",
           s->file);
     for (int k = 0; k < CGP__COMPUTE_KINDS; k++)
         fprintf(s->file, ".%c0{fill:%s}.%c1{fill:%s}.%cx{fill:url(#%c)}", letters[k], looks[k].fill,
@@ -101,7 +101,19 @@ static void write_styles(const sheet *s) {
                     "<path d=\"%s\" stroke=\"#1b1f24\" stroke-opacity=\".22\"/></pattern>",
                     letters[k], looks[k].texture);
     }
-    fputs("</defs>\n", s->file);
+    fputs("<pattern id=\"x\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\"><path "
+          "d=\"M3 1v4M1 3h4\" stroke=\"#57606a\"/></pattern></defs>\n",
+          s->file);
+}
+
+/* Write the wait of a row's device for the gradients of other replicas. */
+static void write_exchange(const sheet *s, int row) {
+    const cgp__picture *p = s->picture;
+    if (!p->exchanged) return;
+    const double begin = cgp__row_end(p, row), width = (p->exchanged[row] - begin) * s->scale;
+    if (width > 0.0)
+        fprintf(s->file, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"b x\"/>\n",
+                LEFT + begin * s->scale, s->top + row * ROW, width, BOX);
 }
 
 static void write_box(const sheet *s, const cgp__box *box) {
@@ -137,6 +149,7 @@ static void write_rows(const sheet *s) {
                 if (p->boxes[i].critical == (pass == 1)) write_box(s, &p->boxes[i]);
             }
         }
+        write_exchange(s, row);
     }
 }
 
@@ -188,10 +201,16 @@ static void write_legend(const sheet *s) {
             "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"16\" fill=\"none\" "
             "class=\"c\"/><text x=\"%d\" y=\"%d\" class=\"s\">critical path</text>\n",
             x + 66, y, x + 94, y + 12);
+    if (p->exchanged)
+        fprintf(s->file,
+                "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"16\" class=\"b x\"/><text x=\"%d\" "
+                "y=\"%d\" class=\"s\">waits for replicas</text>\n",
+                x + 200, y, x + 228, y + 12);
 }
 
 static void write_head(const sheet *s, int height, const char *title) {
-    const double width = fmax(LEFT + s->end * s->scale + 16.0, 760.0);
+    const double least = s->picture->exchanged ? 940.0 : 760.0,
+                 width = fmax(LEFT + s->end * s->scale + 16.0, least);
     fprintf(s->file,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" "
             "viewBox=\"0 0 %.0f %d\">\n<title>",

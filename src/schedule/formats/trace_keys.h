@@ -12,6 +12,7 @@
 #define CGP__TRACE_CSV_KEY "csv"
 #define CGP__TRACE_EDGES_KEY "edges"
 #define CGP__TRACE_CLOCKS_KEY "clock_uncertainty_seconds"
+#define CGP__TRACE_EXCHANGED_KEY "exchanged_seconds"
 
 enum { CGP__TRACE_FORMAT = 1, CGP__TRACE_NAME = 128, CGP__TRACE_TIMES = 4 };
 

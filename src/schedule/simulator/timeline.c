@@ -51,6 +51,7 @@ cgp_status cgp__timeline_create(cgp_schedule_timeline *t, const cgp_schedule *s,
 
 void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline) {
     if (!timeline) return;
+    free(timeline->exchanged);
     free(timeline->ready);
     free(timeline->released);
     free(timeline->critical);
@@ -132,6 +133,16 @@ static int count_buffers(const cgp_schedule *s, const cgp_schedule_timeline *t, 
     return max;
 }
 
+/* Check that a device has added its gradients after its last action. */
+static cgp_status check_exchanged(const cgp_schedule *s, const cgp_schedule_timeline *t, int d) {
+    const double last = s->counts[d] > 0 ? t->end[d][s->counts[d] - 1] : 0.0,
+                 exchanged = t->exchanged[d];
+    if (exchanged >= last && exchanged <= MAX_SECONDS) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "times: device %d: expected gradients to be exchanged at %g to %g, got %g", d,
+                    last, MAX_SECONDS, exchanged);
+}
+
 cgp_status cgp__timeline_complete(cgp_schedule_timeline *t, const cgp_schedule *s) {
     cgp__cursor at = {0};
     while (cgp__next(s, &at)) {
@@ -139,6 +150,8 @@ cgp_status cgp__timeline_complete(cgp_schedule_timeline *t, const cgp_schedule *
         CGP_TRY(check_action(s, t, d, i));
         if (!cgp__is_transfer(at.action->kind)) t->busy[d] += t->end[d][i] - t->start[d][i];
     }
+    for (int d = 0; t->exchanged && d < s->devices; d++)
+        CGP_TRY(check_exchanged(s, t, d));
     for (int e = 0; e < s->n_edges; e++)
         t->free_capacity[e] = count_buffers(s, t, e);
     cgp__timeline_summarise(t, s);
