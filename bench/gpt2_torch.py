@@ -12,8 +12,7 @@ hand: all forwards, then all backwards, with queues between the partitions. --di
 K processes of torch.distributed.pipelining instead, over gloo, with schedule NAME and as many
 stages as the schedule needs. --ddp K runs K processes of DistributedDataParallel over gloo, each
 with a K-th of the mini-batch and of its micro-batches; gradients are reduced with the last
-micro-batch. As in cgpipe, the figure is the median of all steps (--steps) except
-the first two.
+micro-batch. As in cgpipe, the figure is the median of all steps (--steps) except the first two.
 
 The script prints one JSON line. `activation_mib` is the largest resident memory during the steps
 minus the resident memory after the first optimizer step. At that point, weights, gradients and

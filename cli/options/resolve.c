@@ -262,9 +262,9 @@ static cgp_status find_replicas(cli_run_options *options, int64_t devices) {
     if (searches_replicas(options)) return check_searched_replicas(options);
     if (options->command == CLI_PLAN)
         return cgp_fail(CGP_EINVAL, "--replicas auto: expected --search, or a number");
-    if (options->command != CLI_TRAIN)
-        return cgp_fail(CGP_EINVAL, "--replicas auto: expected a number (cgpipe train alone runs "
-                                    "replicas in its processes)");
+    if (!(options->command & (CLI_TRAIN | CLI_BENCH)))
+        return cgp_fail(CGP_EINVAL, "--replicas auto: expected a number (cgpipe train and cgpipe "
+                                    "bench run replicas in their processes)");
     const int64_t n = is(options->transport, "inproc") ? 1 : cli_ranks_launched();
     const int64_t groups = options->gradient_groups > 0 ? options->gradient_groups : INT_MAX;
     options->replicas = 1;

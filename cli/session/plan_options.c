@@ -72,12 +72,14 @@ bool cli_runs_alone(const cli_run_options *options) {
 static cgp_status find_ranks(int *ranks, const cli_run_options *options) {
     const int replicas = (int)options->replicas, n = cli_runs_alone(options) ? 1 : cli_ranks();
     const bool runs = options->command & (CLI_TRAIN | CLI_BENCH) && replicas > 1;
+    const bool threads = n == 1 && !(options->transport && strcmp(options->transport, "mpi") == 0);
     *ranks = runs && n >= replicas ? n / replicas : n;
-    if (!runs || n == 1 || n % replicas == 0 || (replicas & (replicas - 1)) != 0) return CGP_OK;
+    if (!runs || threads || n % replicas == 0 || (replicas & (replicas - 1)) != 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "--replicas %d: expected one process, or a multiple of %d processes over MPI, "
-                    "got %d (mpirun -n %d cgpipe train ...)",
-                    replicas, replicas, n, replicas);
+                    "got %d%s (mpirun -n %d cgpipe %s ...)",
+                    replicas, replicas, n, n == 1 ? " with --transport mpi" : "", replicas,
+                    options->command == CLI_BENCH ? "bench" : "train");
 }
 
 /* Set the options whose values are numbers. */

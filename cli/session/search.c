@@ -233,9 +233,9 @@ char *cli_search_words(const cli_run_options *options, const cgp_search_choice *
     return text;
 }
 
-/* Return the number of processes for replicas: as many as this command has, or a process for each
- * replica, which takes exactly the planned memory. With --cluster the devices may be on several
- * hosts, so each device has a process. */
+/* Return the number of processes for replicas: as many as this training has, or a process for each
+ * replica, which devices of any kind can have. With --cluster the devices may be on several hosts,
+ * so each device has a process. */
 static int64_t processes_for(const cli_run_options *options) {
     if (options->command == CLI_TRAIN && cli_ranks() > 1) return cli_ranks();
     return options->replicas * (options->cluster ? options->stages : 1);
@@ -245,7 +245,8 @@ static int64_t processes_for(const cli_run_options *options) {
 static char *command_start(const cli_session *session, const char *operand) {
     const cli_run_options *options = session->options;
     if (session->of.layers) return cli_text("cgpipe plan %s", operand);
-    if (options->replicas == 1) return cli_text("cgpipe train %s", operand);
+    const bool alone = options->command == CLI_TRAIN && cli_ranks() <= 1;
+    if (options->replicas == 1 || alone) return cli_text("cgpipe train %s", operand);
     return cli_text("mpirun -n %" PRId64 " cgpipe train %s", processes_for(options), operand);
 }
 

@@ -60,7 +60,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * - The loss and norms are returned on every rank.
  * - forward and predict fill an output on the rank of the output's stage, and backward takes the
  *   gradient of the output on the same rank. Other ranks may pass NULL for that output, and for the
- *   whole list if they have no output. So may all ranks of replicas but the first.
+ *   whole list if they have no output.
  * - Getters and hashes fill the argument on every rank that does not pass NULL. A setter reads the
  *   data on the ranks that have the tensor.
  * - Each rank writes its part of a checkpoint.
@@ -129,8 +129,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out, 
  *
  * @retval CGP_EINVAL  Parameters, gradients or states of the plans differ, or lie at different
  *                     offsets (give both plans the same stages, schedule, balance and optimizer).
- *                     Or a plan is for several ranks, or a device has memory of its own. The
- *                     message has the first difference.
+ *                     Or a plan is for several ranks, or a device has memory of its own, or the
+ *                     owner's replicas are threads. The message has the first difference.
  * @retval CGP_ESTATE  The owner has failed.
  *
  * All else is as in cgp_pipeline_create().

@@ -109,15 +109,17 @@ cgp_status cgp__crew_request(cgp__crew *crew, const cgp__request *call) {
     crew->left = crew->n - 1;
     pthread_cond_broadcast(&crew->changed);
     pthread_mutex_unlock(&crew->lock);
-    const cgp_status status = crew->run(&crew->followers[0].member, call);
+    cgp_status status = crew->run(&crew->followers[0].member, call);
     pthread_mutex_lock(&crew->lock);
     while (crew->left > 0)
         pthread_cond_wait(&crew->changed, &crew->lock);
     pthread_mutex_unlock(&crew->lock);
     crew->calling = false;
-    for (int r = 1; r < crew->n && status == CGP_OK; r++) {
+    for (int r = 1; r < crew->n && (status == CGP_OK || status == CGP_EPEER); r++) {
         const follower *f = &crew->followers[r];
-        if (f->status != CGP_OK) return cgp_fail(f->status, "%s", f->message);
+        if (f->status == CGP_OK || f->status == CGP_EPEER) continue;
+        if (status == CGP_OK) return cgp_fail(f->status, "%s", f->message);
+        status = f->status; /* the message, which names replica r, has arrived on replica 0 */
     }
     return status;
 }

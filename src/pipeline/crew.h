@@ -8,7 +8,8 @@
  *     thread 1                            ──► pipeline of replica 1
  *
  * So the replicas are ranks as over MPI, with the transport `threads`. All get the caller's inputs.
- * Only replica 0 writes to the caller's memory. */
+ * Only replica 0 writes to the caller's memory, except for predicted outputs: each replica writes
+ * those of its samples. */
 #ifndef CGP_SRC_PIPELINE_CREW_H
 #define CGP_SRC_PIPELINE_CREW_H
 
@@ -88,7 +89,8 @@ cgp_status cgp__crew_create(cgp__crew **out, int replicas, cgp__request_member *
 void cgp__crew_destroy(cgp__crew *crew);
 
 /* Make a call on all replicas at the same time, and wait for all of them. Return the status of
- * replica 0 or, if that is CGP_OK, of the first replica that has failed, and set cgp_message(). */
+ * replica 0. If that is CGP_OK or CGP_EPEER, return the status of the first replica that has failed
+ * by itself. Set cgp_message(). */
 cgp_status cgp__crew_request(cgp__crew *crew, const cgp__request *call);
 
 cgp__member *cgp__crew_member(cgp__crew *crew, int replica);

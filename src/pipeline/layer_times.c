@@ -76,9 +76,12 @@ cgp_status cgp__gather_times(const cgp_pipeline *pipeline) {
 cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {
     CGP__PIPELINE(pipeline);
     CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_LAYER_COSTS, .out = costs);
-    CGP_TRY(cgp__ranks_agree(pipeline->ranks, costs ? CGP_OK : cgp__missing(__func__, "costs")));
+    const bool wants = pipeline->rank < pipeline->setup->ranks || costs;
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks,
+                             costs || !wants ? CGP_OK : cgp__missing(__func__, "costs")));
     const cgp__timer timer = {mean_times, (void *)pipeline};
     CGP_TRY(cgp__gather_times(pipeline));
+    if (!wants) return CGP_OK;
     return cgp__layer_costs(pipeline->model, cgp_plan_microbatch(pipeline->plan),
                             cgp__arithmetic_of(pipeline->setup), &timer, costs);
 }

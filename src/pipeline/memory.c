@@ -138,14 +138,14 @@ static cgp_status read_driver_bytes(const cgp_plan *plan, int rank, int64_t *byt
 
 cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline, int64_t *bytes) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(bytes);
+    if (pipeline->rank < pipeline->setup->ranks) CGP__NEED(bytes);
     CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_DRIVER_BYTES, .out = bytes);
     const cgp__ranks *ranks = pipeline->ranks;
     int64_t *figures = ranks->figures;
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     CGP_TRY(cgp__ranks_agree(ranks, read_driver_bytes(pipeline->plan, ranks->rank, figures)));
     CGP_TRY(cgp__ranks_share_devices(ranks, pipeline->plan, figures, sizeof *figures));
-    memcpy(bytes, figures, (size_t)cgp_plan_devices(pipeline->plan) * sizeof *bytes);
+    if (bytes) memcpy(bytes, figures, (size_t)cgp_plan_devices(pipeline->plan) * sizeof *bytes);
     return CGP_OK;
 }
 

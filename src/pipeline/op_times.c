@@ -106,13 +106,16 @@ static int longest_first(const void *a, const void *b) {
 cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n) {
     CGP__PIPELINE(pipeline);
     CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_OP_TIMES, .out = times, .more = n);
-    CGP_TRY(cgp__ranks_agree(pipeline->ranks, !times ? cgp__missing(__func__, "times")
-                                              : !n   ? cgp__missing(__func__, "n")
-                                                     : CGP_OK));
+    const bool wants = pipeline->rank < pipeline->setup->ranks || times || n;
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, !wants   ? CGP_OK
+                                              : !times ? cgp__missing(__func__, "times")
+                                              : !n     ? cgp__missing(__func__, "n")
+                                                       : CGP_OK));
     cgp_op_time kinds[CGP_OP_TIMES] = {{0}};
     double *bytes = NULL;
     int found = 0;
     CGP_TRY(cgp__gather_times(pipeline));
+    if (!wants) return CGP_OK;
     CGP_TRY(make_bytes(pipeline->plan, &bytes));
     for (int i = 0; i < pipeline->model->n_nodes; i++)
         add_node(pipeline, i, bytes, kinds);

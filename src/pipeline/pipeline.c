@@ -208,6 +208,11 @@ cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out, const cgp_plan *plan,
     CGP__NEED(owner);
     CGP_TRY(cgp__pipeline_check_process(owner, __func__));
     CGP_TRY(cgp__pipeline_check_alive(owner));
+    if (owner->crew)
+        return cgp_fail(CGP_EINVAL,
+                        "sharing: expected an owner with 1 replica in this process, got %d, whose "
+                        "memory is not one",
+                        owner->setup->replicas);
     CGP_TRY(cgp__sharing_check(plan, owner->plan));
     cgp_pipeline *pipeline = NULL;
     CGP_TRY(make(&pipeline));
@@ -293,5 +298,10 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
 
 const char *cgp_pipeline_report(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, NULL);
+    for (int r = 1; pipeline->crew && !pipeline->executor->report && r < pipeline->setup->replicas;
+         r++) {
+        const char *report = cgp__crew_member(pipeline->crew, r)->pipeline->executor->report;
+        if (report) return report;
+    }
     return pipeline->executor->report ? pipeline->executor->report : "";
 }

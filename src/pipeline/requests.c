@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* requests.c -- makes a collective call on one replica of a crew. Results for the caller come from
- * replica 0. The others pass NULL, or memory of their own where a function needs some. */
+ * replica 0, and the others pass NULL. Exception: in a prediction, each replica writes the
+ * outputs of its samples. */
 #include "pipeline/requests.h"
 
 #include <cgpipe/checkpoint.h>
@@ -18,39 +19,6 @@
 #include "pipeline/run/executor.h"
 #include "pipeline/team/team.h"
 #include "transport/threads/threads.h"
-
-static cgp_status layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {
-    cgp_layer_cost *own = NULL;
-    if (costs) return cgp_pipeline_layer_costs(pipeline, costs);
-    cgp_status status = CGP__NEW(own, pipeline->model->n_layers, "costs of layers");
-    if (status == CGP_OK) status = cgp_pipeline_layer_costs(pipeline, own);
-    free(own);
-    return status;
-}
-
-static cgp_status op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n) {
-    cgp_op_time own[CGP_OP_TIMES];
-    int found = 0;
-    if (times && n) return cgp_pipeline_op_times(pipeline, times, n);
-    return cgp_pipeline_op_times(pipeline, own, &found);
-}
-
-static cgp_status driver_bytes(cgp_pipeline *pipeline, int64_t *bytes) {
-    int64_t *own = NULL;
-    if (bytes) return cgp_pipeline_driver_bytes(pipeline, bytes);
-    cgp_status status = CGP__NEW(own, cgp_plan_devices(pipeline->plan), "driver bytes");
-    if (status == CGP_OK) status = cgp_pipeline_driver_bytes(pipeline, own);
-    free(own);
-    return status;
-}
-
-static cgp_status last_timeline(const cgp_pipeline *pipeline, cgp_schedule_timeline *timeline) {
-    cgp_schedule_timeline own = {0};
-    if (timeline) return cgp_pipeline_last_timeline(pipeline, timeline);
-    const cgp_status status = cgp_pipeline_last_timeline(pipeline, &own);
-    cgp_schedule_timeline_release(&own);
-    return status;
-}
 
 static cgp_status last_times(const cgp_pipeline *pipeline, cgp_pipeline_times *times,
                              double *busy) {
@@ -90,15 +58,15 @@ cgp_status cgp__request_on(cgp__member *member, const cgp__request *request) {
     case CGP__REQUEST_MEASURE_LAYERS:
         return cgp_pipeline_measure_layers(p, request->at != 0);
     case CGP__REQUEST_LAYER_COSTS:
-        return layer_costs(p, out);
+        return cgp_pipeline_layer_costs(p, out);
     case CGP__REQUEST_OP_TIMES:
-        return op_times(p, out, more);
+        return cgp_pipeline_op_times(p, out, more);
     case CGP__REQUEST_DRIVER_BYTES:
-        return driver_bytes(p, out);
+        return cgp_pipeline_driver_bytes(p, out);
     case CGP__REQUEST_LAST_TIMES:
         return last_times(p, out, more);
     case CGP__REQUEST_LAST_TIMELINE:
-        return last_timeline(p, out);
+        return cgp_pipeline_last_timeline(p, out);
     case CGP__REQUEST_OPTIM_STEP:
         return cgp_optim_step(p);
     case CGP__REQUEST_SET_LR:
@@ -128,7 +96,7 @@ cgp_status cgp__request_on(cgp__member *member, const cgp__request *request) {
     case CGP__REQUEST_EVALUATE:
         return cgp_pipeline_evaluate(p, request->in, of, out);
     case CGP__REQUEST_PREDICT:
-        return cgp_pipeline_predict(p, request->in, of, out, at);
+        return cgp_pipeline_predict(p, request->in, of, request->out, at);
     case CGP__REQUEST_DIGEST:
         return cgp_pipeline_digest(p, out);
     case CGP__REQUEST_GET_PARAMETER:

@@ -125,14 +125,15 @@ cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline, cgp_schedule
     CGP__ON_ALL_REPLICAS(pipeline, .kind = CGP__REQUEST_LAST_TIMELINE, .out = out);
     const cgp_schedule *schedule = cgp_plan_schedule(pipeline->plan);
     cgp_schedule_timeline timeline = {0};
-    CGP_TRY(cgp__ranks_agree(pipeline->ranks,
-                             out ? check_run(pipeline) : cgp__missing(__func__, "out")));
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, out || pipeline->ranks->replica > 0
+                                                  ? check_run(pipeline)
+                                                  : cgp__missing(__func__, "out")));
     CGP_TRY(cgp__clocks_read(pipeline->ranks));
     CGP_TRY(cgp__pipeline_share_events(pipeline));
     CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_all_events(pipeline)));
     if (pipeline->setup->replicas > 1) CGP_TRY(share_exchanged(pipeline));
     if (pipeline->ranks->replica > 0) {
-        *out = timeline;
+        if (out) *out = timeline;
         return CGP_OK;
     }
     CGP_TRY(cgp__timeline_create(&timeline, schedule, true));

@@ -55,7 +55,11 @@ check "bench: exit code 0" exits 0
 
 CGP_FAULT=fail:rank=1,at=0B1 run train gpt2:layers=2,width=32,heads=2,seq=16 --data text.txt --batch 8 --chunks 4 --replicas 2 --run fails --steps 3
 check "a failure names the replica" grep -q '^cgpipe: rank 1: stage 0, micro-batch 1, 0B1: ' "$err"
-check "a failure: exit code not 0" test $code != 0
+check "a failure: exit code 1" exits 1
+fails 2 "--replicas 2: expected one process, or a multiple of 2 processes over MPI, got 1 with --transport mpi (mpirun -n 2 cgpipe train ...)" \
+    train gpt2 --data random --replicas 2 --transport mpi --run none
+run train gpt2:layers=2,width=32,heads=2,seq=16 --data text.txt --batch 8 --chunks 4 --replicas 2 --memory-limit 100K --run none
+check "a limit: a command for one process" grep -q '; this fits: cgpipe train .* --replicas 2 ' "$err"
 fails 2 "replicas: expected a power of two, got 3 (2 and 4 are the nearest)" train gpt2 --data random --replicas 3 --run none
 fails 2 "--replicas 2: expected 1 (cgpipe check takes no replicas; ..." check gpt2 --replicas 2
 if [ -e "${program%/*}/plugins/libcgpipe-cuda-host.so" ]; then

@@ -184,7 +184,7 @@ refused() { # RANKS LINE OPTION...
     refused 2 "replicas: expected at most the 1 gradient groups, got 2 (2 or more groups, or 1 replicas)" train $gpt2 --replicas 2 --gradient-groups 1 --steps 1 --run "$work/none"
     refused 3 "--replicas auto: expected 2 processes for each replica, and a power of two of replicas, got 3 processes (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas auto --stages 2 --steps 1 --run "$work/none"
     refused 3 "--replicas auto: expected 1 process for each replica, and a power of two of replicas, at most the 2 gradient groups, got 3 processes (mpirun -n 2 cgpipe train ...)" train $gpt2 --replicas auto --gradient-groups 2 --steps 1 --run "$work/none"
-    refused 1 "--replicas auto: expected a number (cgpipe train alone runs replicas in its processes)" check gpt2 --replicas auto
+    refused 1 "--replicas auto: expected a number (cgpipe train and cgpipe bench run replicas in their processes)" check gpt2 --replicas auto
     refused 4 "--plan $work/plan.json: replicas: expected 2, as planned, got 4 (leave out --replicas; or make a plan of this one" train --plan "$work/plan.json" $train --replicas 4 --run "$work/none"
     refused 3 "--replicas 2: expected one process, or a multiple of 2 processes over MPI, got 3 (mpirun -n 2 cgpipe train ...)" train --plan "$work/plan.json" $train --run "$work/none"
     refused 1 '--replicas 0: expected a whole number >= 1, or auto, got "0"' plan gpt2 --replicas 0

@@ -29,7 +29,7 @@ typedef struct setting {
 
 /* The results of a layout. */
 typedef struct result {
-    double loss[STEPS], norm;
+    double loss[STEPS], norm, evaluation;
     hashes after;
     float gradient[8], state[8]; /* the last numbers of a parameter */
     unsigned char *record;       /* the digest */
@@ -152,6 +152,8 @@ static void train(rank *r) {
         note(r, cgp_optim_step(r->pipeline));
     }
     got->norm = cgp_pipeline_gradient_norm(r->pipeline);
+    note(r,
+         cgp_pipeline_evaluate(r->pipeline, s->batch[1].inputs, s->batch[1].n, &got->evaluation));
     read_numbers(r, got);
     got->record = calloc(1, cgp_plan_digest_bytes(r->plan));
     note(r, cgp_pipeline_digest(r->pipeline, got->record));
@@ -182,6 +184,7 @@ static void assert_result(const result *got, const result *expected, size_t reco
     assert_same(&got->after, &expected->after);
     assert_memory_equal(got->loss, expected->loss, sizeof got->loss);
     assert_memory_equal(&got->norm, &expected->norm, sizeof got->norm);
+    assert_memory_equal(&got->evaluation, &expected->evaluation, sizeof got->evaluation);
     assert_memory_equal(got->gradient, expected->gradient, sizeof got->gradient);
     assert_memory_equal(got->state, expected->state, sizeof got->state);
     assert_memory_equal(got->record, expected->record, record_bytes);

@@ -273,6 +273,35 @@ static void assert_exchanged(cgp_schedule_timeline *t, const cgp_schedule *sched
     free(text);
 }
 
+/* Replicas share the samples of evaluations and predictions, which run in pieces. */
+TEST_CASE(any_number_of_samples_is_evaluated) {
+    setting s;
+    uint64_t state = 11;
+    small_setting(&s);
+    training one = training_start(s.model, &s.options, 5);
+    s.options.replicas = 4;
+    s.options.stages = 2;
+    training all = training_start(s.model, &s.options, 5);
+    static const int samples[] = {1, 3, 4, 255, 256, 257, 1100};
+    for (size_t k = 0; k < sizeof samples / sizeof samples[0]; k++) {
+        test_batch batch;
+        double expected = 0, got = 0;
+        test_batch_fill(&batch, s.model, &s.sizes, samples[k], &state);
+        assert_ok(cgp_pipeline_evaluate(one.pipeline, batch.inputs, batch.n, &expected));
+        assert_ok(cgp_pipeline_evaluate(all.pipeline, batch.inputs, batch.n, &got));
+        assert_memory_equal(&got, &expected, sizeof got);
+        assert_true(predict(&all, s.model, &batch) == predict(&one, s.model, &batch));
+        const cgp_loss_part a = cgp_pipeline_last_loss(one.pipeline, 0),
+                            b = cgp_pipeline_last_loss(all.pipeline, 0);
+        assert_true(a.sum == b.sum && a.count == b.count);
+        test_batch_release(&batch);
+    }
+    (void)training_step(&all, &s.batch[0]); /* trains on */
+    training_stop(&one);
+    training_stop(&all);
+    setting_release(&s);
+}
+
 TEST_CASE(times_are_those_of_replicas_that_run) {
     setting s;
     small_setting(&s);
@@ -324,8 +353,17 @@ TEST_CASE(what_replicas_of_a_process_cannot_do_is_refused) {
     other.replicas = 1;
     assert_ok(cgp_plan_create(&plan, s.model, &other));
     assert_status(cgp_pipeline_create_sharing(&pipeline, plan, t.pipeline), CGP_EINVAL);
-    assert_message("the owner has 2 replicas");
+    assert_message("sharing: expected an owner with 1 replica in this process, got 2");
     cgp_plan_destroy(plan);
+    int n = 0;
+    cgp_op_time times[CGP_OP_TIMES];
+    assert_ok(cgp_pipeline_measure_layers(t.pipeline, true));
+    (void)training_step(&t, &s.batch[0]);
+    assert_status(cgp_pipeline_layer_costs(t.pipeline, NULL), CGP_EINVAL);
+    assert_status(cgp_pipeline_op_times(t.pipeline, NULL, &n), CGP_EINVAL);
+    assert_status(cgp_pipeline_op_times(t.pipeline, times, NULL), CGP_EINVAL);
+    assert_status(cgp_pipeline_last_timeline(t.pipeline, NULL), CGP_EINVAL);
+    assert_status(cgp_pipeline_driver_bytes(t.pipeline, NULL), CGP_EINVAL);
     training_stop(&t);
 
     s.options.devices = (const char *const[]){"late"};
@@ -342,9 +380,11 @@ TEST_CASE(what_replicas_of_a_process_cannot_do_is_refused) {
 TEST_CASE(the_failure_of_a_replica_is_named) {
     static const struct {
         const char *fault, *message;
-    } cases[] = {{"fail:rank=0,at=0B1", "stage 0, micro-batch 1, 0B1: "},
-                 {"fail:rank=1,at=0B1", "rank 1: stage 0, micro-batch 1, 0B1: "},
-                 {"stall:rank=1,at=0F1", "rank 1: stage 0, micro-batch 1, 0F1: did not end"}};
+        cgp_status status;
+    } cases[] = {
+        {"fail:rank=0,at=0B1", "stage 0, micro-batch 1, 0B1: ", CGP_EDEVICE},
+        {"fail:rank=1,at=0B1", "rank 1: stage 0, micro-batch 1, 0B1: ", CGP_EDEVICE},
+        {"stall:rank=1,at=0F1", "rank 1: stage 0, micro-batch 1, 0F1: did not end", CGP_EDEVICE}};
     setting s;
     small_setting(&s);
     s.options.replicas = 2;
@@ -353,8 +393,11 @@ TEST_CASE(the_failure_of_a_replica_is_named) {
         training t = training_start(s.model, &s.options, 5);
         unsetenv("CGP_FAULT");
         assert_ok(cgp_pipeline_set_timeout(t.pipeline, 0.2));
-        assert_true(cgp_pipeline_step(t.pipeline, s.batch[0].inputs, s.batch[0].n, NULL) != CGP_OK);
+        assert_status(cgp_pipeline_step(t.pipeline, s.batch[0].inputs, s.batch[0].n, NULL),
+                      cases[k].status);
         assert_message(cases[k].message);
+        assert_true((*cgp_pipeline_report(t.pipeline) != 0) ==
+                    (strncmp(cases[k].fault, "stall", 5) == 0));
         assert_status(cgp_pipeline_step(t.pipeline, s.batch[0].inputs, s.batch[0].n, NULL),
                       CGP_ESTATE);
         training_stop(&t);

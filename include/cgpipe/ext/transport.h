@@ -256,7 +256,8 @@ typedef struct cgp_transport_failures {
 typedef struct cgp_transport {
     size_t struct_size; /**< sizeof(cgp_transport) */
     const char *name;   /**< "inproc" */
-    /** True: the transport works between processes, and a receiver has its own buffers. */
+    /** True: the transport works between ranks. Buffers are in host memory, each after a header of
+     *  CGP_LINK_HEADER_BYTES, and events are NULL. */
     bool copies;
 
     /**

@@ -11,7 +11,6 @@
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/gathers.h"
-#include "pipeline/run/ranks.h"
 #include "pipeline/step/device_tensors.h"
 #include "pipeline/step/settings.h"
 #include "pipeline/step/step.h"
@@ -150,7 +149,6 @@ cgp_status cgp__inputs_check_outputs(const cgp_pipeline *pipeline, cgp__wanted w
     if (n != model->n_outputs)
         return cgp_fail(CGP_EINVAL, "%ss: the model has %d outputs, got %d", name, model->n_outputs,
                         n);
-    if (!tensors && pipeline->ranks->replica > 0) return CGP_OK;
     for (int k = 0; k < n; k++) {
         const int device = cgp_plan_stage_at(plan, cgp_plan_output_stage(plan, k))->device;
         if (!cgp__plan_is_on(plan, device, pipeline->rank)) continue;

@@ -13,6 +13,7 @@
 #include "pipeline/run/executor.h"
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/jobs.h"
+#include "pipeline/run/ranks.h"
 #include "pipeline/step/finite.h"
 #include "pipeline/step/inputs.h"
 #include "pipeline/step/reduce.h"
@@ -21,6 +22,7 @@
 #include "plan/memory/step_memory.h"
 #include "plan/setup.h"
 #include "schedule/gradient_groups.h"
+#include "transport/threads/threads.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -92,8 +94,7 @@ static cgp_status gather_losses(const cgp_pipeline *pipeline, const cgp__minibat
                                    losses + (int64_t)m->first * pipeline->model->n_losses, losses);
 }
 
-/* Share the loss sums with all ranks. In an evaluation, each replica runs all samples and has the
- * same sums, so the sums of replica 0 are broadcast. */
+/* Share the loss sums with all ranks. */
 static cgp_status share_losses(const cgp_pipeline *pipeline, const cgp__minibatch *m) {
     const cgp_plan *plan = pipeline->plan;
     const int last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1)->device,
@@ -237,17 +238,31 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     return CGP_OK;
 }
 
+/* Return true if each replica runs a share of the samples of an evaluation or prediction. Outputs
+ * are complete on every rank, so replicas share a prediction only if they share the caller's
+ * tensors. */
+static bool divides(const cgp_pipeline *pipeline, const cgp__run_context *context) {
+    const cgp__setup *setup = pipeline->setup;
+    return setup->replicas > 1 &&
+           (!context->outputs || pipeline->ranks->transport == &cgp__transport_threads);
+}
+
 /* Run forward over any number of samples. The samples run in pieces, so the action lists stay
  * short. */
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
-    const int64_t piece = CGP__PIECE * pipeline->setup->microbatch;
+    const cgp__setup *setup = pipeline->setup;
+    const bool divided = divides(pipeline, context);
+    const int64_t piece = CGP__PIECE * setup->microbatch * (divided ? setup->replicas : 1);
     int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
     reset_losses(pipeline);
-    for (context->offset = 0; context->offset < samples; context->offset += piece) {
-        const int64_t n = cgp__min(samples - context->offset, piece);
-        CGP_TRY(cgp__run_find(pipeline->executor,
-                              (cgp__minibatch){.samples = n, .forward_only = true}, &context->run));
+    for (int64_t at = 0; at < samples; at += piece) {
+        const int64_t n = cgp__min(samples - at, piece);
+        cgp__minibatch share = {.samples = n};
+        if (divided) share = cgp__plan_share(pipeline->plan, n, pipeline->ranks->replica);
+        share.forward_only = true;
+        context->offset = at + share.first * setup->microbatch;
+        CGP_TRY(cgp__run_find(pipeline->executor, share, &context->run));
         CGP_TRY(cgp__step_run(pipeline, context));
         if (context->with_loss) add_losses(pipeline, context->run);
     }
