@@ -63,14 +63,14 @@ static void close_text(cgp_data *data) {
 
 /* Refuse a .bin file in a directory, because token files have such names: nanoGPT's train.bin and
  * val.bin, and the shards of llm.c. */
-static cgp_status refuse_token_files(const text_stream *stream,
-                                     const cgp__sequence_options *options, int k) {
-    for (int i = 0; i < stream->files.n; i++) {
-        const char *path = stream->files.items[i];
+static cgp_status refuse_token_files(const cgp__data_files *files, const char *const *paths,
+                                     int n_paths) {
+    for (int i = 0; i < files->n; i++) {
+        const char *path = files->items[i];
         const size_t length = strlen(path);
         bool named = false;
-        for (int p = 0; p < options->n_paths[k]; p++)
-            named = named || strcmp(options->paths[k][p], path) == 0;
+        for (int p = 0; p < n_paths; p++)
+            named = named || strcmp(paths[p], path) == 0;
         if (named || length < 4 || strcmp(path + length - 4, ".bin") != 0) continue;
         const bool train = length > 9 && strcmp(path + length - 10, "/train.bin") == 0;
         return cgp_fail(CGP_EINVAL,
@@ -93,7 +93,7 @@ static cgp_status open_text_file(const char *path, int *fd, int64_t *bytes) {
 /* Find the sizes of all files, so that the stream is allocated once. */
 static cgp_status measure(text_stream *stream, const cgp__sequence_options *options, int k) {
     CGP_TRY(cgp__data_files_find(&stream->files, options->paths[k], options->n_paths[k]));
-    CGP_TRY(refuse_token_files(stream, options, k));
+    CGP_TRY(refuse_token_files(&stream->files, options->paths[k], options->n_paths[k]));
     const size_t n = (size_t)stream->files.n;
     stream->sizes = cgp__calloc(n, sizeof *stream->sizes);
     if (!stream->sizes) return cgp__no_memory("text", n * sizeof *stream->sizes);
@@ -165,4 +165,38 @@ cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
                                          .n_validation_paths = options->n_validation_paths,
                                          .seed = options->seed};
     return cgp__sequences_open(out, &kind, &words, &as_tokens, paths, n_paths);
+}
+
+/* --- names --- */
+
+/* Copy the names into one block: the pointers, then the characters. */
+static cgp_status copy_names(char ***out, const cgp__data_files *files) {
+    const size_t pointers = (size_t)files->n * sizeof(char *);
+    size_t size = pointers;
+    for (int i = 0; i < files->n; i++)
+        size += strlen(files->items[i]) + 1;
+    char **names = cgp__calloc(size, 1);
+    if (!names) return cgp__no_memory("list of files", size);
+    char *end = (char *)names + pointers;
+    for (int i = 0; i < files->n; i++) {
+        const size_t bytes = strlen(files->items[i]) + 1;
+        names[i] = memcpy(end, files->items[i], bytes);
+        end += bytes;
+    }
+    *out = names;
+    return CGP_OK;
+}
+
+cgp_status cgp_data_text_files(char ***files, int *n_files, const char *const *paths, int n_paths) {
+    CGP__NEED(files);
+    CGP__NEED(n_files);
+    if (n_paths < 1) return cgp_fail(CGP_EINVAL, "data: expected at least 1 path, got %d", n_paths);
+    CGP__NEED(paths);
+    cgp__data_files found = {0};
+    cgp_status status = cgp__data_files_find(&found, paths, n_paths);
+    if (status == CGP_OK) status = refuse_token_files(&found, paths, n_paths);
+    if (status == CGP_OK) status = copy_names(files, &found);
+    if (status == CGP_OK) *n_files = found.n;
+    cgp__data_files_release(&found);
+    return status;
 }

@@ -96,6 +96,25 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *cons
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_check_text(const char *name, const void *bytes,
                                                       int64_t count);
 
+/**
+ * List the files that cgp_data_text() would join, in the same order. The files are not opened.
+ *
+ * @param[out] files    [*n_files] paths in one block of memory. Owned by the caller, who calls
+ *                      free() once.
+ * @param[out] n_files  Number of files.
+ * @param[in]  paths    [n_paths] names of files and directories. Borrowed.
+ * @param[in]  n_paths  Number of `paths`, at least 1.
+ *
+ * @retval CGP_EIO     A directory cannot be read, or has a link without a target; the message names
+ *                     it.
+ * @retval CGP_EINVAL  No path, or a directory without a file or with a file of tokens (.bin).
+ * @retval CGP_ENOMEM
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_text_files(char ***files, int *n_files,
+                                                      const char *const *paths, int n_paths);
+
 typedef struct cgp_token_options {
     size_t struct_size;
     int64_t sequence; /**< T: number of tokens in a sequence, >= 1. */

@@ -8,6 +8,7 @@
 
 #include <ftw.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -131,6 +132,30 @@ TEST_CASE(hidden_empty_and_irregular_files_of_a_directory_are_skipped) {
     assert_int_equal(mkfifo(test_path_of("tree/pipe"), 0600), 0);
     const char *path = test_path_of("tree");
     assert_text(&path, 1, "yes!");
+}
+
+TEST_CASE(the_files_of_a_text_are_listed_in_the_order_of_reading) {
+    make_directory("tree");
+    make_directory("tree/a");
+    write_text("tree/a/x", "2");
+    write_text("tree/empty", "");
+    write_text("tree/B", "1");
+    const char *paths[] = {test_path_of("tree"), test_path_of("missing")};
+    const char *const expected[] = {"tree/B", "tree/a/x", "missing"};
+    char **files = NULL;
+    int n = 0;
+    assert_ok(cgp_data_text_files(&files, &n, paths, 2));
+    assert_int_equal(n, 3);
+    for (int i = 0; i < n; i++)
+        assert_string_equal(files[i], test_path_of(expected[i]));
+    free(files);
+    write_text("tree/train.bin", "xx");
+    files = NULL;
+    paths[0] = test_path_of("tree");
+    assert_status(cgp_data_text_files(&files, &n, paths, 1), CGP_EINVAL);
+    assert_non_null(strstr(cgp_message(), "is a token file by its name"));
+    assert_null(files);
+    assert_status(cgp_data_text_files(&files, &n, paths, 0), CGP_EINVAL);
 }
 
 /* A hidden directory may be named explicitly. */
