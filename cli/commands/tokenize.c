@@ -13,6 +13,7 @@
 #include "errors.h"
 #include "files.h"
 #include "machine.h"
+#include "session/encoder.h"
 #include "session/published.h"
 #include "text.h"
 
@@ -26,20 +27,21 @@
 #include <sys/stat.h>
 
 enum { PIECE = 1 << 20, LLM_C_HEADER = 1024 };
-enum { LLM_C_MAGIC = 20240520, LLM_C_MAGIC_UINT32 = 20240801, LLM_C_VERSION_UINT32 = 7 };
+enum { LLM_C_MAGIC = 20240520, LLM_C_MAGIC_UINT32 = 20240801 };
 
 typedef struct work {
     const cli_run_options *options;
     cgp_tokenizer *tokenizer;
-    cgp_token_list tokens; /* tokens of the current piece */
-    uint8_t *piece;        /* [capacity] */
-    size_t capacity;
-    size_t width; /* number of bytes per token in --out */
-    FILE *out;    /* standard output or, with --out, a stream that writes to `kept` */
-    char *kept;   /* [n_kept] */
-    size_t n_kept;
-    /* Numbers of bytes read and tokens made; with --decode, tokens read and bytes made. */
-    int64_t read, made;
+    cli_encoder encoder;
+    cgp_token_list tokens; /* with --decode: tokens to decode */
+    /* With --out, the output is in memory until it is complete: in `file` or, with --decode, in
+     * `text`. */
+    cli_token_file file;
+    FILE *out; /* standard output or, with --decode and --out, the stream of `text` */
+    char *text;
+    size_t n_text;
+    int64_t read; /* with --decode: number of tokens read */
+    int64_t made; /* number of tokens made; with --decode, of bytes */
 } work;
 
 /* --- out --- */
@@ -50,44 +52,13 @@ static cgp_status check_out(const work *w) {
                     w->options->out ? w->options->out : "standard output", strerror(errno));
 }
 
-/* Write the `width` lowest bytes of a number, little-endian. */
-static void write_word(FILE *out, uint32_t word, size_t width) {
-    const uint8_t bytes[4] = {(uint8_t)word, (uint8_t)(word >> 8), (uint8_t)(word >> 16),
-                              (uint8_t)(word >> 24)};
-    fwrite(bytes, width, 1, out);
-}
-
-/* Write llm.c's header for a file of 4-byte tokens; finish_header() fills in the number of
- * tokens. */
-static void begin_header(work *w) {
-    write_word(w->out, LLM_C_MAGIC_UINT32, 4);
-    write_word(w->out, LLM_C_VERSION_UINT32, 4);
-    for (int i = 2; i < LLM_C_HEADER / 4; i++)
-        write_word(w->out, 0, 4);
-}
-
-static cgp_status finish_header(const work *w) {
-    if (w->made > INT32_MAX)
-        return cgp_fail(CGP_EINVAL,
-                        "--out %s: expected at most %d tokens, as llm.c's header has their number "
-                        "in 4 bytes, got %" PRId64 " (several files)",
-                        w->options->out, INT32_MAX, w->made);
-    for (int i = 0; i < 4; i++)
-        w->kept[8 + i] = (char)(w->made >> 8 * i);
-    return CGP_OK;
-}
-
-/* Write the current tokens: little-endian for --out, else as numbers separated by spaces. */
-static cgp_status write_tokens(work *w) {
-    for (int64_t i = 0; i < w->tokens.count; i++) {
-        const int32_t id = w->tokens.ids[i];
-        if (w->options->out)
-            write_word(w->out, (uint32_t)id, w->width);
-        else
-            fprintf(w->out, "%s%" PRId32, w->made + i > 0 ? " " : "", id);
-    }
-    w->made += w->tokens.count;
-    w->tokens.count = 0;
+/* Take tokens of a text: print them as numbers separated by spaces or, with --out, keep them. */
+static cgp_status take_tokens(void *user, const int32_t *ids, int64_t count) {
+    work *w = user;
+    if (w->options->out) CGP_TRY(cli_token_file_add(&w->file, ids, count));
+    for (int64_t i = 0; i < count && !w->options->out; i++)
+        fprintf(w->out, "%s%" PRId32, w->made + i > 0 ? " " : "", ids[i]);
+    w->made += count;
     return check_out(w);
 }
 
@@ -119,43 +90,8 @@ static void add_token(work *w, int32_t id) {
     list->ids[list->count++] = id;
 }
 
-/* --- text to tokens --- */
-
-/* If requested, add the tokens that the tokenizer's template puts before or after a text. */
-static void add_template(work *w, const int32_t *(*side)(const cgp_tokenizer *, int64_t *)) {
-    int64_t count = 0;
-    const int32_t *ids = side(w->tokenizer, &count);
-    for (int64_t i = 0; w->options->add_special_tokens && i < count; i++)
-        add_token(w, ids[i]);
-}
-
 static cgp_status unreadable(const char *name) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
-}
-
-static cgp_status encode(work *w, FILE *in, const char *name) {
-    size_t used = 0;
-    add_template(w, cgp_tokenizer_prefix);
-    for (bool end = false, first = true; !end; first = false) {
-        if (used == w->capacity) {
-            w->capacity = w->capacity ? 2 * w->capacity : PIECE;
-            w->piece = grow(w->piece, used, w->capacity);
-        }
-        used += fread(w->piece + used, 1, w->capacity - used, in);
-        if (ferror(in)) return unreadable(name);
-        if (first) CGP_TRY(cgp_data_check_text(name, w->piece, (int64_t)used));
-        end = used < w->capacity;
-        const size_t cut =
-            end ? used : (size_t)cgp_tokenizer_split_point(w->tokenizer, w->piece, (int64_t)used);
-        CGP_TRY(cgp_tokenizer_encode(w->tokenizer, w->piece, (int64_t)cut, &w->tokens));
-        CGP_TRY(write_tokens(w));
-        memmove(w->piece, w->piece + cut, used - cut);
-        used -= cut;
-        w->read += (int64_t)cut;
-    }
-    add_template(w, cgp_tokenizer_suffix);
-    if (w->options->end_of_text) add_token(w, cgp_tokenizer_end_of_text(w->tokenizer));
-    return write_tokens(w);
 }
 
 /* --- tokens to bytes --- */
@@ -221,7 +157,7 @@ static cgp_status convert_file(work *w, FILE *in, const char *name) {
         return cli_ends_with(name, ".bin") ? decode_tokens(w, in, name)
                                            : decode_numbers(w, in, name);
     w->made = 0; /* each file makes one line of output */
-    CGP_TRY(encode(w, in, name));
+    CGP_TRY(cli_encoder_read(&w->encoder, in, name));
     if (!w->options->out) fputc('\n', w->out);
     w->made += before;
     return CGP_OK;
@@ -260,34 +196,48 @@ static cgp_status open_tokenizer(work *w) {
     const cli_run_options *options = w->options;
     if (options->out) CGP_TRY(cli_file_check(options->out));
     CGP_TRY(cli_tokenizer_open(&w->tokenizer, options->tokenizer));
-    const int64_t count = cgp_tokenizer_vocab_size(w->tokenizer);
-    w->width = count > 65536 ? 4 : 2;
-    if (options->end_of_text && cgp_tokenizer_end_of_text(w->tokenizer) < 0)
-        return cgp_fail(
-            CGP_EFORMAT,
-            "--end-of-text: the vocabulary of %s has no <|endoftext|> or <|end_of_text|>",
-            options->tokenizer);
-    return CGP_OK;
+    w->encoder = (cli_encoder){.tokenizer = w->tokenizer,
+                               .special_tokens = options->add_special_tokens,
+                               .end_of_text = options->end_of_text,
+                               .take = take_tokens,
+                               .user = w};
+    return options->end_of_text ? cli_expect_end_of_text(w->tokenizer, options->tokenizer) : CGP_OK;
+}
+
+static cgp_status begin_out(work *w) {
+    const bool keeps_text = w->options->out && w->options->decode;
+    w->out = keeps_text ? open_memstream(&w->text, &w->n_text) : stdout;
+    if (!w->out) return cgp_fail(CGP_ENOMEM, "out of memory");
+    if (!w->options->out || w->options->decode) return CGP_OK;
+    return cli_token_file_begin(&w->file, cgp_tokenizer_vocab_size(w->tokenizer));
+}
+
+/* Write the kept output to --out. */
+static cgp_status write_out(work *w) {
+    const char *path = w->options->out;
+    if (w->options->decode) {
+        if (fflush(w->out) != 0) return cgp_fail(CGP_ENOMEM, "out of memory");
+        return cgp_file_replace(path, w->text, w->n_text);
+    }
+    char *option = cli_text("--out %s", path);
+    const cgp_status status = cli_token_file_end(&w->file, option);
+    free(option);
+    return status == CGP_OK ? cgp_file_replace(path, w->file.bytes, w->file.size) : status;
 }
 
 static cgp_status run(work *w) {
     const cli_run_options *options = w->options;
     char read[CLI_NUMBER], made[CLI_NUMBER];
     CGP_TRY(open_tokenizer(w));
-    w->out = options->out ? open_memstream(&w->kept, &w->n_kept) : stdout;
-    if (!w->out) return cgp_fail(CGP_ENOMEM, "out of memory");
-    const bool header = options->out && !options->decode && w->width == 4;
-    if (header) begin_header(w);
+    CGP_TRY(begin_out(w));
     const double start = cli_seconds();
     if (options->data.count == 0) CGP_TRY(convert_file(w, stdin, "standard input"));
     for (int i = 0; i < options->data.count; i++)
         CGP_TRY(convert_path(w, options->data.values[i]));
     if (!options->out) return CGP_OK;
-    if (fflush(w->out) != 0) return cgp_fail(CGP_ENOMEM, "out of memory");
-    if (header) CGP_TRY(finish_header(w));
+    CGP_TRY(write_out(w));
     const double seconds = cli_seconds() - start;
-    CGP_TRY(cgp_file_replace(options->out, w->kept, w->n_kept));
-    const int64_t bytes = options->decode ? w->made : w->read;
+    const int64_t bytes = options->decode ? w->made : w->encoder.bytes;
     const int64_t tokens = options->decode ? w->read : w->made;
     printf("%s: %s tokens, %s bytes of text, %.2f bytes a token, %.1f MB/s\n",
            cli_shown(options->out), cli_grouped(tokens, made), cli_grouped(bytes, read),
@@ -300,10 +250,11 @@ int cli_tokenize(const cli_run_options *options) {
     work w = {.options = options};
     int code = cli_report(check(options), true);
     if (code == CLI_OK) code = cli_report(run(&w), false);
+    cli_encoder_release(&w.encoder);
+    cli_token_file_release(&w.file);
     cgp_tokenizer_destroy(w.tokenizer);
     free(w.tokens.ids);
-    free(w.piece);
     if (w.out && w.out != stdout) fclose(w.out);
-    free(w.kept);
+    free(w.text);
     return code;
 }

@@ -78,3 +78,10 @@ cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *path) {
     free(vocab);
     return status;
 }
+
+cgp_status cli_expect_end_of_text(const cgp_tokenizer *tokenizer, const char *path) {
+    if (cgp_tokenizer_end_of_text(tokenizer) >= 0) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "--end-of-text: the vocabulary of %s has no <|endoftext|> or <|end_of_text|>",
+                    path);
+}

@@ -29,4 +29,8 @@ bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
  * vocab.json and merges.txt. */
 CGP_MUST_CHECK cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *path);
 
+/* Fail with CGP_EFORMAT if a tokenizer has no token for --end-of-text. `path` is the path of the
+ * tokenizer. */
+CGP_MUST_CHECK cgp_status cli_expect_end_of_text(const cgp_tokenizer *tokenizer, const char *path);
+
 #endif
