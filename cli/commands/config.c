@@ -61,11 +61,12 @@ static cgp_status print(const char *path, const json_t *record, json_t *options)
            cli_shown(path));
     if (has_changes(record))
         puts("# A later start changed options (run.json lists them); these are the current ones.");
-    const char *model = cli_record_model(record);
+    const char *model = cli_record_model(record), *weights = cli_record_weights(record);
     if (cli_model_is_plugin(model))
         printf("# The model is %s, whose path is given on the command line.\n", cli_shown(model));
     else
-        json_object_set_new(options, "model", json_string(cli_record_path(record)));
+        json_object_set_new(options, "model",
+                            json_string(weights ? weights : cli_record_path(record)));
     return cli_run_file_write(stdout, options);
 }
 

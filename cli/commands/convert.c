@@ -19,15 +19,16 @@
 #include "files.h"
 #include "session/layer_import.h"
 #include "session/published.h"
+#include "session/published_files.h"
 #include "session/record.h"
 #include "session/run_directory.h"
+#include "session/staging.h"
 #include "text.h"
 
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/models/weights.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,8 +37,6 @@
 #define ENDING ".safetensors"
 #define WEIGHTS "model" ENDING
 #define CONFIG "config.json"
-#define OLD_CONFIG "before.json" /* the files being replaced */
-#define OLD_WEIGHTS "before" ENDING
 
 typedef enum source { SOURCE_RUN, SOURCE_DIRECTORY, SOURCE_FILE } source;
 
@@ -239,6 +238,15 @@ static double *published_dropout(const conversion *c, cgp_model_spec *spec) {
     return cli_model_is_published(&c->of) ? cli_model_dropout(spec) : NULL;
 }
 
+/* Keep the small files beside the weights in the run. */
+static cgp_status keep_published(const conversion *c, const cli_run_directory *run) {
+    char *directory = cli_published_directory(c->options->operand);
+    const bool published = cli_model_is_published(&c->of) && has(directory, CONFIG);
+    const cgp_status status = published ? cli_published_keep(run, directory, NULL) : CGP_OK;
+    free(directory);
+    return status;
+}
+
 static cgp_status write_checkpoint(const conversion *c, const cli_run_directory *run) {
     cgp_model_spec spec = c->of.spec;
     const double *dropout = published_dropout(c, &spec);
@@ -247,6 +255,7 @@ static cgp_status write_checkpoint(const conversion *c, const cli_run_directory 
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
                              c->model_spec, "position", 0); /* a conversion has read no data */
     cli_record_file(note, &c->of);
+    CGP_TRY(keep_published(c, run));
     CGP_TRY(cli_run_directory_save(run, c->pipeline, options, note));
     return cli_record_write_converted(run, &c->of, c->model_spec, dropout ? *dropout : 0);
 }
@@ -270,95 +279,31 @@ static cgp_model_spec with_dropout(const conversion *c) {
     return spec;
 }
 
-/* A locked directory inside the target, where files are written before they move to the target.
- * After a kill, the next conversion deletes this directory with cgp_checkpoint_clean(), which
- * recognizes it by its name and its free lock. */
-typedef struct staging {
-    char *path;
-    int fd, target; /* descriptors of this locked directory and of the target; -1: not open */
-} staging;
-
-static cgp_status staging_make(staging *s, const char *target) {
-    char name[CGP_TEMPORARY_BYTES];
-    *s = (staging){.fd = -1, .target = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-    if (s->target < 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", target, strerror(errno));
-    CGP_TRY(cgp_temporary_directory(s->target, "convert", target, name, &s->fd));
-    s->path = cli_text("%s/%s", target, name);
-    return CGP_OK;
-}
-
-static void staging_remove(staging *s) {
-    static const char *const files[] = {OLD_CONFIG, OLD_WEIGHTS, CONFIG, WEIGHTS};
-    for (int i = 0; i < 4 && s->fd >= 0; i++)
-        (void)unlinkat(s->fd, files[i], 0);
-    if (s->path) (void)rmdir(s->path);
-    if (s->target >= 0) close(s->target);
-    if (s->fd >= 0) close(s->fd);
-    free(s->path);
-}
-
-static cgp_status not_replaced(const char *target, const char *name) {
-    return cgp_fail(CGP_EIO, "%s/%s: cannot be replaced (%s)", target, name, strerror(errno));
-}
-
-static cgp_status sync_target(const staging *s, const char *target) {
-    if (fsync(s->target) == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", target, strerror(errno));
-}
-
-static cgp_status move_away(const staging *s, const char *target, const char *name,
-                            const char *old) {
-    struct stat info;
-    const bool directory =
-        fstatat(s->target, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
-    if (!directory && (renameat(s->target, name, s->fd, old) == 0 || errno == ENOENT))
-        return CGP_OK;
-    if (directory) errno = EISDIR;
-    return not_replaced(target, name);
-}
-
-static cgp_status move_in(const staging *s, const char *target, const char *name) {
-    if (renameat(s->fd, name, s->target, name) == 0) return sync_target(s, target);
-    return not_replaced(target, name);
-}
-
-/* Put the old files back. If there were no old weights, delete the new weights, which are useless
- * without config.json. */
-static void put_back(const staging *s) {
-    if (renameat(s->fd, OLD_WEIGHTS, s->target, WEIGHTS) != 0 &&
-        faccessat(s->fd, WEIGHTS, F_OK, 0) != 0)
-        (void)unlinkat(s->target, WEIGHTS, 0);
-    (void)renameat(s->fd, OLD_CONFIG, s->target, CONFIG);
-}
-
-/* Replace the old files by the new files. The old config.json is moved away first, and the new one
- * is moved in last. */
-static cgp_status exchange(const staging *s, const char *target) {
-    CGP_TRY(move_away(s, target, CONFIG, OLD_CONFIG));
-    CGP_TRY(move_away(s, target, WEIGHTS, OLD_WEIGHTS));
-    CGP_TRY(move_in(s, target, WEIGHTS));
-    return move_in(s, target, CONFIG);
-}
-
-static cgp_status move_into_place(const staging *s, const char *target) {
-    const cgp_status status = exchange(s, target);
-    if (status != CGP_OK && faccessat(s->fd, CONFIG, F_OK, 0) == 0) put_back(s);
+/* Add the small files that the run keeps, such as those of the tokenizer, and the keys of their
+ * config.json. */
+static cgp_status add_published(const conversion *c, const cgp_model_spec *spec,
+                                const cli_staging *s) {
+    char *from = cli_run_published(&c->from);
+    if (!from) return CGP_OK;
+    cgp_status status = cli_published_config(from, spec, s->path);
+    if (status == CGP_OK) status = cli_published_copy(from, s->fd, s->path);
+    free(from);
     return status;
 }
 
 static cgp_status write_directory(conversion *c) {
     const char *to = c->options->target;
     const cgp_model_spec spec = with_dropout(c);
-    staging s;
+    cli_staging s;
     CGP_TRY(cgp_checkpoint_clean(to)); /* delete entries that a killed conversion left */
     const bool made = mkdir(to, 0777) == 0;
     if (!made && errno != EEXIST)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));
-    cgp_status status = staging_make(&s, to);
+    cgp_status status = cli_staging_make(&s, to, CONFIG);
     if (status == CGP_OK) status = cgp_huggingface_write(&spec, c->pipeline, c->model, s.path);
-    if (status == CGP_OK) status = move_into_place(&s, to);
-    staging_remove(&s);
+    if (status == CGP_OK) status = add_published(c, &spec, &s);
+    if (status == CGP_OK) status = cli_staging_commit(&s);
+    cli_staging_remove(&s);
     if (status != CGP_OK && made) (void)rmdir(to); /* deletes only an empty directory */
     return status;
 }

@@ -8,6 +8,7 @@
 #include "ranks.h"
 #include "session/plan_options.h"
 #include "session/published.h"
+#include "session/published_files.h"
 #include "session/record.h"
 #include "session/run_directory.h"
 #include "session/sampler.h"
@@ -31,6 +32,8 @@ typedef struct sample {
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
     cgp_weights *weights;
+    char *published; /* directory of the run's tokenizer; NULL: none */
+    int32_t *ends;   /* tokens at which the text ends */
     cli_sampling sampling;
 } sample;
 
@@ -59,6 +62,19 @@ static cgp_status make_plan(sample *s) {
     const cgp_status status = cgp_plan_create(&s->session.plan, s->session.model, &plan);
     free(devices);
     return status;
+}
+
+/* Open the tokenizer of --tokenizer or of the run, and find the tokens that end a text. */
+static cgp_status find_tokenizer(sample *s) {
+    const cli_run_options *options = s->options;
+    s->published = cli_run_published(&s->directory);
+    const char *path = options->tokenizer;
+    if (!path && s->published && cli_has_tokenizer(s->published)) path = s->published;
+    if (path) CGP_TRY(cli_tokenizer_open(&s->tokenizer, path));
+    if (!s->published) return CGP_OK;
+    CGP_TRY(cli_published_ends(s->published, &s->ends, &s->sampling.n_ends));
+    s->sampling.ends = s->ends;
+    return CGP_OK;
 }
 
 /* Without a tokenizer, token ids are printed as bytes. Fail if there is no tokenizer, and the run's
@@ -92,7 +108,7 @@ static cgp_status prepare(sample *s) {
     s->cached = cli_model_for_generation(&s->model, &s->sizes);
     CGP_TRY(cli_session_model(&s->session, options, &s->model));
     if (!s->cached) CGP_TRY(cli_model_expect_text(&s->sizes, s->session.model, "sample"));
-    if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
+    CGP_TRY(find_tokenizer(s));
     CGP_TRY(expect_tokenizer(s));
     CGP_TRY(cli_prompt_check(options->prompt, s->sizes, s->tokenizer));
     return make_plan(s);
@@ -163,6 +179,8 @@ int cli_sample(const cli_run_options *options) {
     cli_sampler_release(&s.sampler);
     cli_session_release(&s.session);
     cgp_tokenizer_destroy(s.tokenizer);
+    free(s.published);
+    free(s.ends);
     json_decref(s.record);
     cli_run_directory_close(&s.directory);
     return code;

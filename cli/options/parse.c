@@ -15,6 +15,7 @@
 
 #include <getopt.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -137,6 +138,17 @@ static bool is_plugin(const char *text) {
     return length > 3 && strncmp(text + length - 3, ".so", 3) == 0 && memchr(text, '/', length);
 }
 
+/* Tell whether a text names a directory with config.json, maybe with keys after it. */
+static bool is_published(const char *text) {
+    const char *colon = strrchr(text, ':');
+    char *whole = cli_text("%s/config.json", text);
+    char *part = cli_text("%.*s/config.json", colon ? (int)(colon - text) : 0, text);
+    const bool found = access(whole, F_OK) == 0 || (colon && access(part, F_OK) == 0);
+    free(part);
+    free(whole);
+    return found;
+}
+
 /* If MODEL is missing, it may be the last value of --data, because --data takes all arguments that
  * follow. If that value parses as MODEL, take it as MODEL. A resumed run has a model already, so an
  * existing path stays a value of --data. */
@@ -147,7 +159,8 @@ static void find_model(cli_run_options *options) {
     if (options->resume && !is_plugin(last) && access(last, F_OK) == 0) return;
     char kind[32]; /* the keys are not parsed: a wrong key, as in "gpt2:layrs=2", fails later */
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
-    if (!is_plugin(last) && cgp_model_spec_parse(&spec, kind) != CGP_OK) return;
+    const bool directory = options->data.count > 1 && is_published(last);
+    if (!is_plugin(last) && !directory && cgp_model_spec_parse(&spec, kind) != CGP_OK) return;
     options->operand = last;
     options->data.count--;
     if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;

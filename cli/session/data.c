@@ -411,4 +411,6 @@ void cli_data_json(json_t *options, const cli_run_options *run_options) {
     json_decref(paths);
     if (validation_path(run_options))
         cli_json_add(options, "{s:o?}", "validation", absolute(validation_path(run_options)));
+    if (run_options->tokenizer)
+        cli_json_add(options, "{s:o?}", "tokenizer", absolute(run_options->tokenizer));
 }

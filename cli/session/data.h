@@ -56,7 +56,7 @@ typedef struct cli_data_units {
 
 cli_data_units cli_data_units_of(const cgp_model *model);
 
-/* Set the absolute paths of --data and --validation in `options`. */
+/* Set the absolute paths of --data, --validation and --tokenizer in `options`. */
 void cli_data_json(json_t *options, const cli_run_options *run_options);
 
 #endif

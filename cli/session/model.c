@@ -2,6 +2,7 @@
 /* model.c -- see model.h. */
 #include "session/model.h"
 
+#include "files.h"
 #include "options/options.h"
 #include "ranks.h"
 #include "session/layer_table.h"
@@ -9,11 +10,15 @@
 
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/graph.h>
+#include <cgpipe/models/weights.h>
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#define LONGEST_SAMPLE 1024
 #define BENCH_DROPOUT 0.1 /* dropout of the GPT-2 benchmark */
 
 /* --- a plug-in --- */
@@ -88,6 +93,109 @@ static const char *end_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* --- a directory of published weights --- */
+
+/* Return the length of the directory in MODEL; 0 if MODEL is no directory with config.json. Its
+ * keys follow the last ':'. */
+static size_t directory_length(const char *text) {
+    const char *colon = strrchr(text, ':');
+    const size_t lengths[2] = {strlen(text), colon ? (size_t)(colon - text) : 0};
+    for (int i = 0; i < 2; i++) {
+        struct stat info;
+        if (lengths[i] == 0) continue;
+        char *path = cli_text("%.*s/config.json", (int)lengths[i], text);
+        const bool found = stat(path, &info) == 0;
+        free(path);
+        if (found) return lengths[i];
+    }
+    return 0;
+}
+
+/* Tell whether a text without '/' is the name of a model of the zoo, maybe with keys. */
+static bool is_zoo_name(const char *text) {
+    cgp_model_spec spec = cgp_model_spec_default();
+    const size_t length = strcspn(text, ":");
+    if (memchr(text, '/', length)) return false;
+    char *name = cli_text("%.*s", (int)length, text);
+    const bool known = cgp_model_spec_parse(&spec, name) == CGP_OK;
+    free(name);
+    return known;
+}
+
+bool cli_model_is_directory(const char *text) {
+    return directory_length(text) > 0 && !is_zoo_name(text);
+}
+
+static cgp_status unknown_key(const cli_model *model, const char *keys) {
+    return cgp_fail(CGP_EINVAL,
+                    "%s: expected the key seq=N with a directory of weights (config.json has all "
+                    "others), got \"%s\"",
+                    model->directory, keys);
+}
+
+/* Set the length of a sample. A Llama takes any length up to that of config.json; the position
+ * embedding of a GPT-2 has its length. By default, a sample has at most LONGEST_SAMPLE tokens,
+ * because published lengths are those of inference. */
+static cgp_status set_length(cli_model *model, const char *keys) {
+    int64_t *sequence = &model->spec.llama.sequence, given = 0;
+    const int64_t most = *sequence;
+    if (*keys && (strncmp(keys, "seq=", 4) != 0 || model->spec.kind != CGP_MODEL_LLAMA))
+        return unknown_key(model, keys);
+    if (model->spec.kind != CGP_MODEL_LLAMA) return CGP_OK;
+    if (*keys && !cli_parse_whole(keys + 4, 1, most, &given))
+        return cgp_fail(CGP_EINVAL,
+                        "%s: seq: expected a whole number from 1 to %lld, the "
+                        "max_position_embeddings of config.json, got \"%s\"",
+                        model->directory, (long long)most, keys + 4);
+    if (!*keys) given = most < LONGEST_SAMPLE ? most : LONGEST_SAMPLE;
+    *sequence = given;
+    model->longest = given < most ? most : 0;
+    model->shortened = !*keys && given < most;
+    return CGP_OK;
+}
+
+static cgp_status parse_directory(cli_model *model, const char *text) {
+    size_t length = directory_length(text);
+    const char *keys = text[length] ? text + length + 1 : "";
+    while (length > 1 && text[length - 1] == '/')
+        length--;
+    if (length >= sizeof model->directory)
+        return cgp_fail(CGP_EINVAL, "%s: expected a shorter path", text);
+    snprintf(model->directory, sizeof model->directory, "%.*s", (int)length, text);
+    CGP_TRY(cgp_huggingface_read(&model->spec, model->directory));
+    return set_length(model, keys);
+}
+
+/* A name of the zoo must not hide a directory of that name here, whose weights are wanted. */
+static cgp_status parse_name(cli_model *model, const char *text) {
+    if (strchr(text, '/') && cli_is_directory(text))
+        return cgp_fail(CGP_EINVAL,
+                        "%s: expected a directory of published weights, which has config.json, got "
+                        "a directory without",
+                        text);
+    if (strchr(text, ':') || directory_length(text) == 0)
+        return cgp_model_spec_parse(&model->spec, text);
+    return cgp_fail(CGP_EINVAL,
+                    "%s: is a model of the zoo, and a directory with config.json here (./%s for "
+                    "the directory, %s:KEY=VALUE,.. for a model of the zoo)",
+                    text, text, text);
+}
+
+cgp_status cli_model_check_weights(const cli_model *model, const cgp_model *made) {
+    cgp_weights *weights = NULL;
+    CGP_TRY(cgp_weights_open(&weights, made, model->directory));
+    cgp_weights_close(weights);
+    return CGP_OK;
+}
+
+cgp_status cli_model_load(const cli_model *model, const cgp_model *made, cgp_pipeline *pipeline) {
+    cgp_weights *weights = NULL;
+    cgp_status status = cgp_weights_open(&weights, made, model->directory);
+    if (status == CGP_OK) status = cgp_weights_load(weights, pipeline);
+    cgp_weights_close(weights);
+    return cli_ranks_agree(status);
+}
+
 /* --- any model --- */
 
 cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab, const char *source,
@@ -105,7 +213,8 @@ cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab, co
         model->layers = text;
         return cgp_file_sha256(text, model->sha256);
     }
-    if (!graph && !cli_model_is_plugin(text)) return cgp_model_spec_parse(&model->spec, text);
+    if (cli_model_is_directory(text)) return parse_directory(model, text);
+    if (!graph && !cli_model_is_plugin(text)) return parse_name(model, text);
     model->spec.kind = CGP_MODEL_KINDS;
     return graph ? parse_graph(model, text, plugin) : parse_plugin(model, text, source);
 }

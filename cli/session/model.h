@@ -4,6 +4,7 @@
  *     gpt2:layers=4              a model of the zoo, by its spec
  *     ./mine.so:width=64         a model plug-in; its path has a '/'
  *     ./mine.json                a graph file; --plugin provides custom ops
+ *     ./llama:seq=512            a directory of published weights, by its config.json
  *     layers.csv                 a table of layers (layer_table.h), for plan alone
  *
  * Code is only loaded from a path on this command line: a run or a run file that names a plug-in is
@@ -13,6 +14,8 @@
 
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/models/spec.h>
+
+#include <limits.h>
 
 #include "session/plugin.h"
 
@@ -29,6 +32,11 @@ typedef struct cli_model {
     cgp_model_value values[CLI_PLUGIN_KEYS];
     const char *graph;  /* path of a graph file, whose custom ops are in `plugin`; NULL: none */
     const char *layers; /* path of a table of layers; NULL: none */
+    /* Directory of published weights, without a final '/'; "": none. The spec is that of its
+     * config.json. */
+    char directory[PATH_MAX];
+    int64_t longest; /* max_position_embeddings of config.json if a sample is shorter; else 0 */
+    bool shortened;  /* a sample is shorter because MODEL does not give its length */
     /* Digest of the file; "" for a model of the zoo. For a graph file with a plug-in, the digests
      * of both files, joined by '+'. */
     char sha256[132];
@@ -40,6 +48,10 @@ bool cli_model_is_plugin(const char *text);
 
 /* Tell whether a text names a graph file. */
 bool cli_model_is_graph(const char *text);
+
+/* Tell whether a text names a directory of published weights: a directory with config.json, maybe
+ * with keys after it. A name of the zoo without '/' is a model of the zoo. */
+bool cli_model_is_directory(const char *text);
 
 /* Parse MODEL. A GPT-2 or Llama without the key `vocab` gets the vocabulary size `vocab`; 0: the
  * default of the zoo. `source` is the run or run file that contains the text, or NULL if the text
@@ -79,6 +91,13 @@ CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *o
  * message shows the command line `example`. Collective. */
 CGP_MUST_CHECK cgp_status cli_model_find(cli_model *model, cli_run_options *options,
                                          const char *example);
+
+/* Fail if the directory of MODEL does not have the weights of `made`, the model. Reads no data. */
+CGP_MUST_CHECK cgp_status cli_model_check_weights(const cli_model *model, const cgp_model *made);
+
+/* Load the weights in the directory of MODEL into a pipeline of `made`, the model. Collective. */
+CGP_MUST_CHECK cgp_status cli_model_load(const cli_model *model, const cgp_model *made,
+                                         cgp_pipeline *pipeline);
 
 /* Return the output that has the logits. This is the output that the loss with the largest weight
  * reads (the first such loss if weights are equal). Losses whose targets are an input other than

@@ -100,6 +100,24 @@ static void add_path(json_t *record, const cli_model *model) {
     free(real);
 }
 
+const char *cli_record_weights(const json_t *record) {
+    return json_string_value(json_object_get(record, "weights_from"));
+}
+
+/* Add the MODEL of published weights, with an absolute path. */
+static void add_weights(json_t *record, const json_t *before, const cli_model *model) {
+    const char *kept = cli_record_weights(before);
+    char *real = !kept && *model->directory ? realpath(model->directory, NULL) : NULL;
+    char *text = NULL;
+    if (real && model->longest > 0)
+        text = cli_text("%s:seq=%lld", real, (long long)model->spec.llama.sequence);
+    json_t *value = json_string(kept ? kept : text ? text : real ? real : "");
+    if (kept || real) json_object_set(record, "weights_from", value); /* NULL: not UTF-8 */
+    json_decref(value);
+    free(text);
+    free(real);
+}
+
 int cli_record_starts(const json_t *record) {
     return (int)json_array_size(json_object_get(record, "starts"));
 }
@@ -244,6 +262,7 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
                                cli_record_plugins(session), "starts", starts);
     cli_record_file(record, &session->of);
     add_path(record, &session->of);
+    add_weights(record, before, &session->of);
     const size_t bytes = json_dumpb(record, NULL, 0, JSON_INDENT(2));
     if (bytes > LARGEST_RECORD) {
         json_decref(record);

@@ -4,6 +4,7 @@
  *     model          text of the model with all sizes; for a file, without the file's directory
  *     model_sha256   digest of the model's file, if the model has a file
  *     model_path     path of a graph file; the path of a plug-in is given at each start
+ *     weights_from   MODEL of the first start, if it was a directory of published weights
  *     options        value of every option that --resume takes over
  *     versions       versions of cgpipe, the compiler, jansson and the system; if a pipeline ran,
  *                    also the instruction set and a digest of libm
@@ -60,6 +61,10 @@ CGP_MUST_CHECK cgp_status cli_record_find_model(cli_model *model,
 /* Return a run's MODEL, for a start whose command line has no MODEL: the record's model, or the
  * path of its graph file. Borrowed from the record. */
 const char *cli_record_path(const json_t *record);
+
+/* Return the directory of published weights from which the run began, with keys as in MODEL.
+ * Borrowed from the record; NULL: none, or `record` is NULL. */
+const char *cli_record_weights(const json_t *record);
 
 /* Return how often the run was started or resumed; 0 for a run made from converted weights. */
 int cli_record_starts(const json_t *record);

@@ -131,6 +131,16 @@ cgp_status cli_resume_options(cli_run *run) {
     return cli_run_options_resolve(&run->options);
 }
 
+cgp_status cli_resume_check_free(const cli_run *run) {
+    if (run->options.resume || run->options.overwrite ||
+        !cli_run_directory_has_run(&run->directory))
+        return CGP_OK;
+    return cgp_fail(CGP_EIO,
+                    "run directory %s: has a run already (--resume continues it, --overwrite "
+                    "deletes it; or another --run)",
+                    run->directory.path);
+}
+
 cgp_status cli_resume_check_model(const cli_run *run) {
     if (!run->before) return CGP_OK;
     return cli_record_check_model(run->before, &run->session.of, run->session.model_spec,
@@ -369,6 +379,7 @@ cgp_status cli_resume_load(cli_run *run) {
     CGP_TRY(cli_ranks_broadcast(0, &newest, sizeof newest));
     if (from < 0 && newest == CLI_NO_STEP) return CGP_OK;
     CGP_TRY(cli_run_directory_load(&run->directory, from, session->pipeline, &note));
+    run->loaded = true;
     session->steps_before = run->resumed = run->saved = cgp_pipeline_updates(session->pipeline);
     fprintf(run->out, "resumed      after step %" PRId64 " of %" PRId64 "\n", run->resumed,
             run->options.steps);

@@ -17,6 +17,7 @@ typedef struct cli_run {
     char identity[65]; /* SHA-256 that identifies the data */
     json_t *before;    /* run.json as the start found it; NULL: a new run */
     json_t *record;    /* run.json as this start wrote it; NULL: not written yet */
+    bool loaded;       /* a checkpoint was loaded */
     cli_progress done; /* progress at the checkpoint, set if options count in epochs */
     int64_t resumed;   /* step of the checkpoint; 0: none */
     int64_t saved;     /* step of the last checkpoint; 0: none */
@@ -25,6 +26,9 @@ typedef struct cli_run {
 /* With --resume, read run.json, take every option that the command line does not give, and resolve
  * the options. */
 CGP_MUST_CHECK cgp_status cli_resume_options(cli_run *run);
+
+/* Fail if the directory has a run that this start neither resumes nor overwrites. */
+CGP_MUST_CHECK cgp_status cli_resume_check_free(const cli_run *run);
 
 /* Fail if MODEL on the command line is not the run's model. */
 CGP_MUST_CHECK cgp_status cli_resume_check_model(const cli_run *run);

@@ -333,7 +333,7 @@ bool cli_run_directory_is_temporary(const char *name) {
 }
 
 /* Hide the checkpoints in `from` whose step exceeds `step`. If `temporary` is true, also
- * hide the half-written entries of a killed process. */
+ * hide the half-written entries of a killed process, and the directory of published files. */
 static cgp_status hide_after(const cli_run_directory *directory, const cli_run_directory *from,
                              int64_t step, bool temporary) {
     cgp_status status = CGP_OK;
@@ -342,7 +342,8 @@ static cgp_status hide_after(const cli_run_directory *directory, const cli_run_d
     if (!entries) return unwritable(from->path);
     for (struct dirent *entry; status == CGP_OK && (entry = cli_entry_next(entries, &reason));) {
         if (cli_entry_step(entry->d_name) > step ||
-            (temporary && cli_run_directory_is_temporary(entry->d_name)))
+            (temporary && (cli_run_directory_is_temporary(entry->d_name) ||
+                           strcmp(entry->d_name, CLI_PUBLISHED) == 0)))
             status = hide(directory, from, entry->d_name);
     }
     closedir(entries);
@@ -372,11 +373,22 @@ cgp_status cli_run_directory_clear(const cli_run_directory *directory) {
     CGP_TRY(delete_file(directory, CLI_RECORD));
     CGP_TRY(delete_file(directory, CLI_LATEST));
     CGP_TRY(cli_run_directory_drop_after(directory, -1));
+    cli_run_directory_drop(directory, CLI_PUBLISHED);
     CGP_TRY(delete_file(directory, CLI_RESTARTS));
     CGP_TRY(delete_file(directory, CLI_DIGESTS));
     CGP_TRY(delete_file(directory, CLI_MEASURED));
     CGP_TRY(delete_file(directory, CLI_REPORT));
     return delete_file(directory, CLI_METRICS);
+}
+
+void cli_run_directory_drop(const cli_run_directory *directory, const char *name) {
+    struct stat info;
+    if (fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return;
+    char *message = cli_text("%s", cgp_message());
+    if (hide(directory, directory, name) == CGP_OK)
+        (void)!cgp_checkpoint_clean(library_path(directory));
+    (void)cgp_fail(CGP_EIO, "%s", message);
+    free(message);
 }
 
 void cli_run_directory_drop_report(const cli_run_directory *directory) {
@@ -388,6 +400,7 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
     (void)unlinkat(directory->fd, CLI_METRICS, 0);
     (void)unlinkat(directory->fd, CLI_DIGESTS, 0);
     (void)unlinkat(directory->fd, CLI_MEASURED, 0);
+    cli_run_directory_drop(directory, CLI_PUBLISHED);
 }
 
 /* --- a run in place of another ---
@@ -473,6 +486,7 @@ static cgp_status move_all_but_record(const cli_run_directory *from, const cli_r
     CGP_TRY(move(from, to, CLI_METRICS));
     CGP_TRY(move(from, to, CLI_DIGESTS));
     CGP_TRY(move(from, to, CLI_MEASURED));
+    CGP_TRY(move(from, to, CLI_PUBLISHED));
     CGP_TRY(move(from, to, CLI_REPORT));
     return move(from, to, CLI_RESTARTS);
 }
@@ -493,14 +507,15 @@ static cgp_status move_out(const cli_run_directory *from, const cli_run_director
     return sync_directory(from);
 }
 
-/* Put the old run back. If .new has no checkpoint, the checkpoints in the directory belong to the
- * new run: move them back to .new first. */
+/* Put the old run back. If .new has no checkpoint, the checkpoints and the published files in the
+ * directory belong to the new run: move them back to .new first. */
 static cgp_status put_back(const cli_run_directory *directory, const cli_run_directory *old) {
     cli_run_directory fresh;
     cli_run_directory_enter(&fresh, directory, FRESH);
     cgp_status status = CGP_OK;
     if (fresh.fd >= 0 && cli_run_directory_newest(&fresh) == CLI_NO_STEP) {
         status = move(directory, &fresh, CLI_LATEST);
+        if (status == CGP_OK) status = move(directory, &fresh, CLI_PUBLISHED);
         if (status == CGP_OK) status = move_steps(directory, &fresh);
     }
     cli_run_directory_close(&fresh);

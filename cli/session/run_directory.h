@@ -12,6 +12,8 @@
  *     stop             a request of cgpipe stop, until the training reads it
  *     lock             host and process of the training, if the file system has no locks (lock.h)
  *     restarts.jsonl   one object per restart by cgpipe supervise
+ *     published/       config.json, tokenizer and other small files (published_files.h)
+ *     tokens/          tokens of the data, if they are text for a tokenizer (tokens.h)
  *     .new/            a complete run that is about to replace this one
  *     .replaced/       the run that is being replaced, until the new one is in place
  *
@@ -48,6 +50,7 @@ typedef struct cli_run_directory {
 #define CLI_RESTARTS "restarts.jsonl"
 #define CLI_REQUEST "stop"
 #define CLI_REPLACED ".replaced"
+#define CLI_PUBLISHED "published"
 
 /* Set the names of the files, and open the directory if it exists. Changes nothing on disk. Close
  * the directory in any case. */
@@ -129,11 +132,15 @@ void cli_run_directory_clean(const cli_run_directory *directory);
 /* Delete the run. run.json is deleted first: without it, the other files do not count as a run. */
 CGP_MUST_CHECK cgp_status cli_run_directory_clear(const cli_run_directory *directory);
 
+/* Try to delete a directory of the run and the files in it, "published" for example. A failure is
+ * ignored. Keeps the message of an earlier failure. */
+void cli_run_directory_drop(const cli_run_directory *directory, const char *name);
+
 /* Delete the report, which describes an earlier start. A failure is a warning. */
 void cli_run_directory_drop_report(const cli_run_directory *directory);
 
-/* Try to delete run.json, metrics.jsonl and digests.bin of a run without a checkpoint. Keeps the
- * message of an earlier failure. */
+/* Try to delete run.json, metrics.jsonl, digests.bin and the directory "published" of a run without
+ * a checkpoint. Keeps the message of an earlier failure. */
 void cli_run_directory_undo(const cli_run_directory *directory);
 
 /* Write a complete new run before it replaces an existing run. new_begin() makes an empty, locked

@@ -211,6 +211,13 @@ static cgp_status draw(cli_sampler *s, const cli_sampling *sampling, int64_t use
     return cli_ranks_broadcast(s->output_rank, token, sizeof *token);
 }
 
+static bool is_end(const cli_sampling *sampling, int32_t token) {
+    for (int i = 0; i < sampling->n_ends; i++) {
+        if (sampling->ends[i] == token) return true;
+    }
+    return false;
+}
+
 cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     uint64_t state = (uint64_t)sampling->options->seed;
     int64_t used = 0;
@@ -226,6 +233,7 @@ cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
                             "sample: token %" PRId64 ": the model's output is "
                             "not finite (damaged weights)",
                             i);
+        if (is_end(sampling, token)) break;
         CGP_TRY(cli_ranks_agree(write_token(s, sampling, token)));
         used = push(s, used, token);
     }

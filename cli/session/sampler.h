@@ -33,7 +33,9 @@ typedef struct cli_sampling {
     const cli_run_options *options; /* borrowed; prompt, temperature, top_k and seed are used */
     int64_t length;                 /* number of tokens to write */
     FILE *out;
-    bool escape; /* write unprintable bytes as \xHH */
+    bool escape;         /* write unprintable bytes as \xHH */
+    const int32_t *ends; /* [n_ends] tokens at which the text ends; they are not written */
+    int n_ends;
 } cli_sampling;
 
 /* Check that the prompt fits the model's sizes. `tokenizer`: as in cli_sampler. */
@@ -47,8 +49,8 @@ void cli_sampler_start(cli_sampler *sampler, cgp_pipeline *pipeline, const cgp_m
                        const cgp_plan *plan, cli_text_sizes sizes, int64_t batch,
                        cgp_tokenizer *tokenizer);
 
-/* Write `length` tokens after the prompt. Each token is written as soon as it is drawn. A signal
- * ends the text early. Collective. */
+/* Write `length` tokens after the prompt. Each token is written as soon as it is drawn. A signal or
+ * one of the tokens `ends` ends the text early. Collective. */
 CGP_MUST_CHECK cgp_status cli_sampler_run(cli_sampler *sampler, const cli_sampling *sampling);
 
 void cli_sampler_release(cli_sampler *sampler);

@@ -10,6 +10,8 @@
 #include "report/report.h"
 #include "report_page/page.h"
 #include "session/eval_metrics.h"
+#include "session/published.h"
+#include "session/published_files.h"
 #include "session/run_directory.h"
 #include "session/sampler.h"
 #include "stop.h"
@@ -17,6 +19,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- results --- */
@@ -87,7 +90,17 @@ static void print_results(const training *t, const json_t *report) {
 
 /* --- sample --- */
 
-static cgp_status sample(cli_sampler *sampler, const training *t) {
+/* Open the tokenizer that the run keeps, if the data is for a tokenizer. All ranks open it, because
+ * each of them converts the prompt. */
+static cgp_status open_tokenizer(cgp_tokenizer **tokenizer, const training *t) {
+    if (t->data.vocab == 0) return CGP_OK;
+    char *published = cli_run_published(&t->run.directory);
+    const cgp_status status = cli_tokenizer_open(tokenizer, published ? published : CLI_PUBLISHED);
+    free(published);
+    return cli_ranks_agree(status);
+}
+
+static cgp_status sample(cli_sampler *sampler, const training *t, cgp_tokenizer *tokenizer) {
     const cli_run_options *options = &t->run.options;
     const cli_session *session = &t->run.session;
     const cli_sampling sampling = {.options = options,
@@ -96,8 +109,10 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
                                    .escape = true};
     cli_text_sizes sizes;
     CGP_TRY(cli_model_expect_text(&sizes, session->model, "--sample"));
-    cli_sampler_start(sampler, session->pipeline, session->model, session->plan, sizes, 0, NULL);
-    fprintf(t->run.out, "sample of %" PRId64 " characters\n", options->sample);
+    cli_sampler_start(sampler, session->pipeline, session->model, session->plan, sizes, 0,
+                      tokenizer);
+    fprintf(t->run.out, "sample of %" PRId64 " %s\n", options->sample,
+            tokenizer ? "tokens" : "characters");
     CGP_TRY(cli_sampler_run(sampler, &sampling));
     fputc('\n', sampling.out);
     return CGP_OK;
@@ -105,12 +120,15 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
 
 static cgp_status print_sample(const training *t) {
     cli_sampler sampler = {0};
+    cgp_tokenizer *tokenizer = NULL;
     bool lost = cli_output_failed(); /* text for standard output has been lost */
     if (t->run.options.sample == 0) return CGP_OK;
     CGP_TRY(cli_ranks_broadcast(0, &lost, sizeof lost));
     if (lost) return CGP_OK;
-    const cgp_status status = sample(&sampler, t);
+    cgp_status status = open_tokenizer(&tokenizer, t);
+    if (status == CGP_OK) status = sample(&sampler, t, tokenizer);
     cli_sampler_release(&sampler);
+    cgp_tokenizer_destroy(tokenizer);
     return status;
 }
 

@@ -13,30 +13,44 @@
 #include "text.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- data and directory --- */
 
-cgp_status cli_train_open_data(training *t) {
-    const cli_session *session = &t->run.session;
-    return cli_data_open(&t->data.source, &t->run.options, session->model, &session->of);
+/* Fail with the message of an earlier failure, which names the text instead of its tokens. */
+static cgp_status name_text(const training *t) {
+    const cli_run_options *options = &t->run.options;
+    const char *texts[2] = {options->data.values[0], options->validation};
+    char *message = cli_text("%s", cgp_message());
+    for (int k = 0; k < 2 && t->data.tokens.paths[k]; k++) {
+        char *name = cli_text("the tokens of %s", texts[k]);
+        char *named = cli_replaced(message, t->data.tokens.paths[k], name);
+        free(message);
+        free(name);
+        message = named;
+    }
+    (void)cgp_fail(CGP_EINVAL, "%s", message);
+    free(message);
+    return CGP_EINVAL;
 }
 
-static cgp_status check_free(const training *t) {
-    if (t->run.options.resume || t->run.options.overwrite ||
-        !cli_run_directory_has_run(&t->run.directory))
-        return CGP_OK;
-    return cgp_fail(CGP_EIO,
-                    "run directory %s: has a run already (--resume continues it, --overwrite "
-                    "deletes it; or another --run)",
-                    t->run.directory.path);
+cgp_status cli_train_open_data(training *t) {
+    const cli_session *session = &t->run.session;
+    const cli_tokens *tokens = &t->data.tokens;
+    cli_run_options options = t->run.options;
+    if (t->data.tokenized) options.data = (cli_names){(const char *const *)&tokens->paths[0], 1};
+    if (tokens->paths[1]) options.validation = tokens->paths[1];
+    const cgp_status status =
+        cli_data_open(&t->data.source, &options, session->model, &session->of);
+    return status == CGP_EINVAL && t->data.tokenized ? name_text(t) : status;
 }
 
 /* Fail if another process began or resumed a run in the directory before this process locked the
  * directory. */
 static cgp_status check_meanwhile(const training *t) {
     json_t *now = NULL;
-    CGP_TRY(check_free(t));
+    CGP_TRY(cli_resume_check_free(&t->run));
     if (!t->run.before) return CGP_OK;
     CGP_TRY(cli_record_read(&t->run.directory, &now));
     const bool same = json_equal(now, t->run.before);
@@ -52,7 +66,7 @@ static cgp_status check_files(training *t) {
     const cli_run_options *options = &t->run.options;
     const bool writes = cli_rank() == 0;
     if (writes) CGP_TRY(cli_run_directory_check(&t->run.directory));
-    if (writes) CGP_TRY(check_free(t));
+    if (writes) CGP_TRY(cli_resume_check_free(&t->run));
     CGP_TRY(cli_json_check(options));
     CGP_TRY(cli_trace_check(options));
     if (options->costs_out && writes) CGP_TRY(cli_file_check(options->costs_out));
@@ -103,14 +117,29 @@ static void print_data(const training *t) {
         fprintf(t->run.out, "data         %s images, %s for validation\n", train, validation);
     else
         fprintf(t->run.out, "data         %s sequences of %" PRId64 " %s, %s for validation\n",
-                train, t->data.facts.sequence, t->data.kind == CLI_DATA_TEXT ? "bytes" : "tokens",
+                train, t->data.facts.sequence,
+                t->data.kind == CLI_DATA_TEXT && !t->data.tokenized ? "bytes" : "tokens",
                 validation);
+}
+
+/* Print where the weights of a new run come from. */
+static void print_weights(const training *t) {
+    const cli_model *model = &t->run.session.of;
+    if (!*model->directory || t->run.before) return;
+    fprintf(t->run.out, "weights      of %s\n", cli_shown(model->directory));
+    if (model->shortened)
+        fprintf(t->run.out,
+                "note         a sample has %" PRId64 " tokens, the model takes up to %" PRId64
+                " (%s:seq=N)\n",
+                model->spec.llama.sequence, model->longest, cli_shown(model->directory));
 }
 
 /* Unless --verbose is given, print at most 12 lines before the first step, including the lines of
  * cli_resume_load(). */
 static cgp_status print_start(const training *t) {
     const bool verbose = t->run.options.verbose, brief = continues(t) && !verbose;
+    print_weights(t);
+    if (!brief) cli_train_print_tokens(t);
     if (!brief) print_data(t);
     fprintf(t->run.out, "run          %s\n", cli_shown(t->run.directory.path));
     if (t->run.options.auto_devices)
@@ -128,12 +157,27 @@ static cgp_status print_start(const training *t) {
 }
 
 cgp_status cli_train_open(training *t) {
+    CGP_TRY(cli_train_tokenize(t));
+    if (t->data.tokens.stopped) return CGP_OK;
     CGP_TRY(cli_ranks_agree(check_files(t)));
     CGP_TRY(share_facts(t));
     return print_start(t);
 }
 
 /* --- pipeline and run --- */
+
+/* Load the weights of MODEL, a directory, if no checkpoint was loaded. A run that was killed before
+ * its first checkpoint has recorded that directory. */
+static cgp_status load_published(training *t) {
+    const cli_session *session = &t->run.session;
+    const char *text = cli_record_weights(t->run.before);
+    cli_model model = session->of;
+    if (t->run.loaded) return CGP_OK;
+    if (!*model.directory && text) CGP_TRY(cli_model_parse(&model, text, 0, NULL, NULL));
+    if (!*model.directory) return CGP_OK;
+    t->published = true;
+    return cli_model_load(&model, session->model, session->pipeline);
+}
 
 cgp_status cli_train_make(training *t) {
     CGP_TRY(cli_session_start(&t->run.session));
@@ -145,6 +189,7 @@ cgp_status cli_train_make(training *t) {
     CGP_TRY(
         cli_diagnosis_begin(t->run.session.pipeline, &t->run.directory, t->run.options.timeout));
     CGP_TRY(cli_resume_load(&t->run));
+    CGP_TRY(load_published(t));
     cli_output_flush(t->run.out);
     return CGP_OK;
 }
@@ -157,6 +202,7 @@ static cgp_status write_run(training *t) {
     cli_run_directory_clean(&t->run.directory);
     if (cli_ranks() == 1) cli_diagnosis_clear(&t->run.directory);
     if (t->run.options.overwrite) CGP_TRY(cli_run_directory_clear(&t->run.directory));
+    CGP_TRY(cli_train_keep_published(t));
     CGP_TRY(
         cli_record_write(&t->run.directory, t->run.before, &t->run.session, step, &t->run.record));
     cli_run_directory_drop_report(&t->run.directory);
@@ -173,5 +219,7 @@ static cgp_status write_run(training *t) {
 }
 
 cgp_status cli_train_begin(training *t) {
-    return cli_ranks_agree(write_run(t));
+    CGP_TRY(cli_ranks_agree(write_run(t)));
+    /* After this checkpoint, the run does not need the directory of the weights. */
+    return t->published ? cli_train_save(t) : CGP_OK;
 }

@@ -24,6 +24,7 @@ static cgp_status check_arguments(const cli_run_options *options) {
 static cgp_status count_epochs(training *t) {
     int64_t samples = 0;
     cgp_status status = CGP_OK;
+    CGP_TRY(cli_train_tokenize(t));
     if (cli_rank() == 0) status = cli_train_open_data(t);
     if (cli_rank() == 0 && status == CGP_OK) status = cli_resume_progress(&t->run);
     CGP_TRY(cli_ranks_agree(status));
@@ -34,19 +35,23 @@ static cgp_status count_epochs(training *t) {
 }
 
 /* Refuse text if the model's tokens are not bytes. Otherwise the model would train on bytes without
- * a warning. A resumed run may keep its data. */
+ * a warning. A resumed run may keep its data. `directory` is that of MODEL, or "". */
 static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *model,
-                               int64_t vocab) {
+                               int64_t vocab, const char *directory) {
     const char *path = options->data.values[0];
     if (vocab < 256)
         return cgp_fail(CGP_EINVAL, "%s: vocab: expected at least 256 for bytes, got %" PRId64,
                         cgp_model_name(model), vocab);
     if (vocab == 256 || (options->resume && !options->given[CLI_OPTION_DATA])) return CGP_OK;
+    if (*directory)
+        return cgp_fail(CGP_EINVAL,
+                        "--data %s: is text, and %s has no tokenizer (tokenizer.json, or "
+                        "vocab.json and merges.txt) to make tokens of it (--tokenizer PATH)",
+                        path, directory);
     return cgp_fail(CGP_EINVAL,
                     "--data %s: is text, whose vocabulary is 256 bytes, expected tokens for %s, "
-                    "vocab=%" PRId64 " (cgpipe tokenize --tokenizer PATH --out tokens.bin %s, then "
-                    "--data tokens.bin; or vocab=256 in MODEL)",
-                    path, cgp_model_name(model), vocab, path);
+                    "vocab=%" PRId64 " (--tokenizer PATH makes them; or vocab=256 in MODEL)",
+                    path, cgp_model_name(model), vocab);
 }
 
 /* Check that the model suits data that are text, and that --sample suits the model and the data. */
@@ -58,13 +63,30 @@ static cgp_status check_text(const training *t) {
     const cgp_status status = cli_model_expect_text(&sizes, model, "--sample");
     if (options->sample > 0) CGP_TRY(status);
     if (status != CGP_OK) return CGP_OK;
-    if (text) CGP_TRY(expect_bytes(options, model, sizes.vocab));
-    if (options->sample > 0 && t->data.kind == CLI_DATA_TOKENS)
+    if (text && !t->data.tokenized)
+        CGP_TRY(expect_bytes(options, model, sizes.vocab, t->run.session.of.directory));
+    CGP_TRY(cli_train_check_tokenizer(t, sizes.vocab));
+    if (options->sample > 0 && t->data.kind == CLI_DATA_TOKENS && t->data.vocab == 0)
         return cgp_fail(CGP_EINVAL,
-                        "--sample: prints bytes, and --data %s are tokens (leave it out, then "
-                        "cgpipe sample RUN --tokenizer PATH)",
+                        "--sample: prints bytes, and --data %s are tokens (--tokenizer PATH, or "
+                        "leave it out)",
                         options->data.values[0]);
-    return options->sample > 0 ? cli_prompt_check(options->prompt, sizes, NULL) : CGP_OK;
+    return options->sample > 0 && t->data.vocab == 0
+               ? cli_prompt_check(options->prompt, sizes, NULL)
+               : CGP_OK;
+}
+
+/* Parse MODEL, and find the tokenizer of the data. A model of the zoo without the key `vocab` gets
+ * the size of the tokenizer or, for bytes, 256. */
+static cgp_status find_model(training *t, cli_model *model) {
+    const cli_run_options *options = &t->run.options;
+    const int64_t bytes = t->data.kind == CLI_DATA_TEXT ? 256 : 0;
+    CGP_TRY(cli_train_find_tokenizer(t, ""));
+    CGP_TRY(cli_model_parse(model, options->operand, t->data.vocab > 0 ? t->data.vocab : bytes,
+                            options->operand_source, options->plugin));
+    CGP_TRY(cli_model_expect_kernels(model));
+    CGP_TRY(cli_model_agree(model));
+    return *model->directory ? cli_train_find_tokenizer(t, model->directory) : CGP_OK;
 }
 
 cgp_status cli_train_resolve(training *t) {
@@ -75,14 +97,12 @@ cgp_status cli_train_resolve(training *t) {
     CGP_TRY(cli_ranks_watch(options->timeout, options->verify_messages));
     CGP_TRY(check_arguments(options));
     CGP_TRY(cli_data_kind_of(options, &t->data.kind));
-    const bool text = t->data.kind == CLI_DATA_TEXT;
-    CGP_TRY(cli_model_parse(&model, options->operand, text ? 256 : 0, options->operand_source,
-                            options->plugin));
-    CGP_TRY(cli_model_expect_kernels(&model));
-    CGP_TRY(cli_model_agree(&model));
+    CGP_TRY(find_model(t, &model));
     CGP_TRY(cli_model_resolve(&model, &t->run.options));
     CGP_TRY(cli_session_model(&t->run.session, options, &model));
     CGP_TRY(check_text(t));
+    if (*model.directory && !t->run.before)
+        CGP_TRY(cli_ranks_agree(cli_model_check_weights(&model, t->run.session.model)));
     if (cli_epochs_option(options)) CGP_TRY(count_epochs(t));
     CGP_TRY(cli_train_plan(t));
     CGP_TRY(cgp_pipeline_check_memory(t->run.session.plan, NULL));

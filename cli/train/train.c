@@ -100,6 +100,7 @@ int cli_train(const cli_run_options *options) {
     if (code != CLI_OK && cli_ranks_lost()) cli_ranks_abort(code);
     cli_diagnosis_end();
     cgp_data_destroy(t.data.source);
+    cli_train_release_tokens(&t);
     cli_session_release(&t.run.session);
     cli_metrics_close(&t.metrics);
     cli_digests_close(&t.digests);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train.h -- the state of cgpipe train, and its phases in the order of train.c. All functions are
- * collective, except the functions of log.c, cli_train_open_data() and cli_train_stopped(). */
+ * collective, except the functions of log.c, cli_train_open_data(), cli_train_print_tokens(),
+ * cli_train_keep_published(), cli_train_release_tokens() and cli_train_stopped(). */
 #ifndef CGPIPE_CLI_TRAIN_H
 #define CGPIPE_CLI_TRAIN_H
 
@@ -11,6 +12,7 @@
 #include "session/data.h"
 #include "session/eval_metrics.h"
 #include "session/resume.h"
+#include "session/tokens.h"
 
 /* The training data; resolve.c and open.c fill it in. */
 typedef struct training_data {
@@ -18,6 +20,13 @@ typedef struct training_data {
     cli_data_facts facts;
     cli_data_kind kind;
     cli_data_units units;
+    /* If the data is text for a tokenizer (tokenize.c). Rank 0 alone has the tokenizer and its path
+     * (NULL: none). */
+    char *tokenizer_path;
+    cgp_tokenizer *tokenizer;
+    int64_t vocab;  /* number of tokens of the tokenizer; 0: none, or the data is tokens */
+    bool tokenized; /* text is converted to tokens */
+    cli_tokens tokens;
 } training_data;
 
 /* The state of the progress line (log.c). Times are values of cli_seconds(). */
@@ -39,6 +48,7 @@ typedef struct training {
     training_line line;
     /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */
     const char *stopped;
+    bool published;     /* the weights are those of MODEL, a directory */
     const char *fitted; /* text about the plan that the search found; NULL: the default plan fits */
 } training;
 
@@ -48,6 +58,25 @@ CGP_MUST_CHECK cgp_status cli_train_resolve(training *t);
 /* fit.c: make the plan. If the plan with default options does not fit into memory, search for one
  * that fits. */
 CGP_MUST_CHECK cgp_status cli_train_plan(training *t);
+
+/* tokenize.c: find the tokenizer of the data, and set `tokenizer_path`, `vocab` and `tokenized`.
+ * `directory` is that of MODEL; "": MODEL is no directory, or is not known yet. */
+CGP_MUST_CHECK cgp_status cli_train_find_tokenizer(training *t, const char *directory);
+
+/* Fail if the tokenizer has more tokens than the vocabulary of the model. */
+CGP_MUST_CHECK cgp_status cli_train_check_tokenizer(const training *t, int64_t vocab);
+
+/* Convert the text of the data to tokens, unless that is done already. */
+CGP_MUST_CHECK cgp_status cli_train_tokenize(training *t);
+
+void cli_train_print_tokens(const training *t);
+
+/* Keep the small files of MODEL and of the tokenizer in the run. Only rank 0 calls this
+ * function. */
+CGP_MUST_CHECK cgp_status cli_train_keep_published(training *t);
+
+/* Delete the tokens if there is no run, and free what tokenize.c has made. */
+void cli_train_release_tokens(training *t);
 
 /* open.c: open data and run directory, and print what will be trained. */
 CGP_MUST_CHECK cgp_status cli_train_open(training *t);

@@ -23,7 +23,7 @@ check "it says which model that is" has "model        $gpt2" "$out"
 check "it says which dropout" has "dropout      0.1" "$out"
 check "it warns of nothing" eval "! grep -q warning '$out'"
 check "it says how large" has "parameters   7,632" "$out"
-check "the run has a checkpoint of step 0" test "$(names run)" = "latest run.json step-00000000 "
+check "the run has a checkpoint of step 0" test "$(names run)" = "latest published run.json step-00000000 "
 run convert run directory
 check "a run becomes a directory: exit code 0" exits 0
 check "the directory has two files" test "$(names directory)" = "config.json model.safetensors "
@@ -249,7 +249,7 @@ done
 run train --resume --run there --steps 4
 check "the run that stays goes on" has "resumed      after step 2 of 4" "$out"
 run convert directory there --overwrite
-check "with room the run that was trained is replaced" test "$(names there)" = "latest run.json step-00000000 "
+check "with room the run that was trained is replaced" test "$(names there)" = "latest published run.json step-00000000 "
 mkdir -p there-directory/model.safetensors.d && rm there-directory/model.safetensors && mv there-directory/model.safetensors{.d,}
 cp there-directory/config.json kept.json
 run convert run there-directory --overwrite
@@ -301,7 +301,7 @@ while [ $i -lt 40 ] || { [ $i -lt 400 ] && { [ $hit_run -eq 0 ] || [ $hit_direct
         whole=$((whole + 1))
     fi
     run convert large-directory killed --overwrite
-    exits 0 && [ "$(names killed)" = "latest run.json step-00000000 " ] || good=false
+    exits 0 && [ "$(names killed)" = "latest published run.json step-00000000 " ] || good=false
     run convert large killed-directory --overwrite
     exits 0 && [ "$(names killed-directory)" = "config.json model.safetensors " ] || good=false
     $good || not_ok "killed after $i: whole or nothing"

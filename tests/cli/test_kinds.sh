@@ -84,9 +84,9 @@ fails 1 "char/train.bin: is a token file by its name, expected text in a directo
 
 # --- a model whose tokens are not bytes ---
 
-fails 2 "--data text.txt: is text, whose vocabulary is 256 bytes, expected tokens for gpt2, vocab=2257 (cgpipe tokenize --tokenizer PATH --out tokens.bin text.txt, then --data tokens.bin; or vocab=256 in MODEL)" \
+fails 2 "--data text.txt: is text, whose vocabulary is 256 bytes, expected tokens for gpt2, vocab=2257 (--tokenizer PATH makes them; or vocab=256 in MODEL)" \
     $tokens text.txt
-fails 2 "--sample: prints bytes, and --data narrow.bin are tokens (leave it out, then cgpipe sample RUN --tokenizer PATH)" $tokens narrow.bin --sample 10
+fails 2 "--sample: prints bytes, and --data narrow.bin are tokens (--tokenizer PATH, or leave it out)" $tokens narrow.bin --sample 10
 fails 2 "sample: --tokenizer PATH is missing (the tokenizer of the run's data, $PWD/narrow.bin)" sample run
 run train gpt2:layers=1,width=8,heads=2,vocab=2257,seq=16 --data random --steps 1 --run random
 fails 2 "sample: --tokenizer PATH is missing (vocab=2257 of gpt2 is not a vocabulary of bytes)" sample random

@@ -87,6 +87,15 @@ add 'cgpipe sample pages-run --tokenizer tests/data/tokenizer --prompt "A pipeli
 add "cgpipe train $gpt2 --data src include --stages 2 --batch 8 --chunks 4 --steps 10 --run short --trace step.json,step.svg,step.txt" \
     '--steps 3 --validation 0.001'
 
+add 'cgpipe train gpt2:layers=4,width=128,heads=4,seq=128 --data README.md --tokenizer tests/data/tokenizer --steps 100 --run one' '--steps 2'
+add 'cgpipe sample one --prompt "A pipeline" --length 50' '--length 5'
+
+# --- docs/how-to/fine-tune.md ---
+skip 'cgpipe train HF-DIR --data book.txt --run tuned' 'a form; the example below it is run'
+skip 'cgpipe convert tuned OUT' 'likewise'
+add 'cgpipe train llama:layers=2,width=64,heads=4,inner=128,seq=64 --data README.md --tokenizer tests/data/tokenizer --steps 100 --batch 16 --run made' '--steps 2'
+add 'cgpipe train small-llama --data ARCHITECTURE.md --steps 50 --batch 16 --stages 2 --run tuned' '--steps 2'
+
 # --- docs/how-to/see-a-run.md ---
 for command in 'cgpipe report RUN' 'cgpipe report RUN --text' 'cgpipe report RUN --json report.json' 'cgpipe report RUN RUN2 --out both.html'; do
     skip "$command" 'a form; test_report'
