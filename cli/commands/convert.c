@@ -240,7 +240,9 @@ static double *published_dropout(const conversion *c, cgp_model_spec *spec) {
 
 /* Keep the small files beside the weights in the run. */
 static cgp_status keep_published(const conversion *c, const cli_run_directory *run) {
-    char *directory = cli_published_directory(c->options->operand);
+    const char *from = c->options->operand;
+    char *directory =
+        c->source == SOURCE_DIRECTORY ? cli_text("%s", from) : cli_published_directory(from);
     const bool published = cli_model_is_published(&c->of) && has(directory, CONFIG);
     const cgp_status status = published ? cli_published_keep(run, directory, NULL) : CGP_OK;
     free(directory);
@@ -283,7 +285,8 @@ static cgp_model_spec with_dropout(const conversion *c) {
  * config.json. */
 static cgp_status add_published(const conversion *c, const cgp_model_spec *spec,
                                 const cli_staging *s) {
-    char *from = cli_run_published(&c->from);
+    char *from = NULL;
+    CGP_TRY(cli_run_published(&from, &c->from));
     if (!from) return CGP_OK;
     cgp_status status = cli_published_config(from, spec, s->path);
     if (status == CGP_OK) status = cli_published_copy(from, s->fd, s->path);

@@ -67,7 +67,7 @@ static cgp_status make_plan(sample *s) {
 /* Open the tokenizer of --tokenizer or of the run, and find the tokens that end a text. */
 static cgp_status find_tokenizer(sample *s) {
     const cli_run_options *options = s->options;
-    s->published = cli_run_published(&s->directory);
+    CGP_TRY(cli_run_published(&s->published, &s->directory));
     const char *path = options->tokenizer;
     if (!path && s->published && cli_has_tokenizer(s->published)) path = s->published;
     if (path) CGP_TRY(cli_tokenizer_open(&s->tokenizer, path));

@@ -12,6 +12,7 @@
 #include <cgpipe/graph.h>
 #include <cgpipe/models/weights.h>
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,7 +105,8 @@ static size_t directory_length(const char *text) {
         struct stat info;
         if (lengths[i] == 0) continue;
         char *path = cli_text("%.*s/config.json", (int)lengths[i], text);
-        const bool found = stat(path, &info) == 0;
+        /* If the file cannot be read, reading it later reports the reason. */
+        const bool found = stat(path, &info) == 0 || errno == EIO || errno == EACCES;
         free(path);
         if (found) return lengths[i];
     }

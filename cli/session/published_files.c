@@ -4,13 +4,13 @@
 
 #include "files.h"
 #include "json_file.h"
+#include "session/entries.h"
 #include "session/run_directory.h"
 #include "text.h"
 
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/models/weights.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -24,14 +24,20 @@
 
 /* --- names --- */
 
+static cgp_status unreadable(const char *directory, int reason) {
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory, strerror(reason));
+}
+
 static bool begins_with(const char *text, const char *beginning) {
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
+/* Tell whether a file exists. If the system cannot tell, assume that it does: opening it later
+ * reports the reason. */
 static bool exists(const char *directory, const char *name) {
     struct stat info;
     char *path = cli_text("%s/%s", directory, name);
-    const bool found = stat(path, &info) == 0;
+    const bool found = stat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
     free(path);
     return found;
 }
@@ -68,12 +74,15 @@ static bool is_small(const char *name) {
     return false;
 }
 
-char *cli_run_published(const cli_run_directory *run) {
+cgp_status cli_run_published(char **path, const cli_run_directory *run) {
     cli_run_directory inside;
     cli_run_directory_enter(&inside, run, CLI_PUBLISHED);
-    char *path = inside.fd >= 0 ? cli_text("%s", inside.path) : NULL;
+    const int reason = inside.fd < 0 ? inside.reason : 0;
+    const bool none = reason == ENOENT || reason == ENOTDIR || reason == ELOOP;
+    const cgp_status status = reason && !none ? unreadable(inside.path, reason) : CGP_OK;
+    *path = reason ? NULL : cli_text("%s", inside.path);
     cli_run_directory_close(&inside);
-    return path;
+    return status;
 }
 
 /* --- copies --- */
@@ -94,12 +103,10 @@ static cgp_status copy_file(const char *from, const char *name, target to) {
     return status;
 }
 
-/* Copy a file of `directory` if it is a regular file. Published files may be links. */
+/* Copy a file of `directory` if it is not a directory. Published files may be links. */
 static cgp_status copy_from(const char *directory, const char *name, target to) {
-    struct stat info;
     char *from = cli_text("%s/%s", directory, name);
-    const bool regular = stat(from, &info) == 0 && S_ISREG(info.st_mode);
-    const cgp_status status = regular ? copy_file(from, name, to) : CGP_OK;
+    const cgp_status status = cli_is_directory(from) ? CGP_OK : copy_file(from, name, to);
     free(from);
     return status;
 }
@@ -108,13 +115,14 @@ static cgp_status copy_from(const char *directory, const char *name, target to) 
 static cgp_status copy_all(const char *directory, bool (*selects)(const char *name), target to) {
     DIR *list = opendir(directory);
     cgp_status status = CGP_OK;
-    if (!list) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory, strerror(errno));
-    for (const struct dirent *entry; status == CGP_OK && (entry = readdir(list));) {
+    int reason = errno;
+    if (!list) return unreadable(directory, reason);
+    for (const struct dirent *entry; status == CGP_OK && (entry = cli_entry_next(list, &reason));) {
         if (is_small(entry->d_name) && selects(entry->d_name))
             status = copy_from(directory, entry->d_name, to);
     }
     closedir(list);
-    return status;
+    return status == CGP_OK && reason ? unreadable(directory, reason) : status;
 }
 
 static bool any(const char *name) {

@@ -15,8 +15,8 @@ typedef struct cli_run_directory cli_run_directory;
  * tokenizer.json, or vocab.json and merges.txt. */
 bool cli_has_tokenizer(const char *directory);
 
-/* Return the path of RUN/published if it exists, else NULL. Owned by the caller. */
-char *cli_run_published(const cli_run_directory *run);
+/* Set *path to the path of RUN/published, owned by the caller; NULL: there is no such directory. */
+CGP_MUST_CHECK cgp_status cli_run_published(char **path, const cli_run_directory *run);
 
 /* Replace RUN/published by copies of the small files of `directory` and of `tokenizer`, which is a
  * directory or a tokenizer.json. Either may be NULL. With both, the tokenizer's files of

@@ -3,11 +3,11 @@
  * ".before", until all new files are in place. */
 #include "session/staging.h"
 
+#include "session/entries.h"
 #include "text.h"
 
 #include <cgpipe/checkpoint.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -43,7 +43,9 @@ static cgp_status list(const cli_staging *s, names *n) {
     if (!entries) return unwritable(s);
     rewinddir(entries);
     bool essence = false;
-    for (const struct dirent *entry; (entry = readdir(entries)) && n->count < MAX_FILES - 1;) {
+    int reason = 0;
+    for (const struct dirent *entry;
+         n->count < MAX_FILES - 1 && (entry = cli_entry_next(entries, &reason));) {
         const char *name = entry->d_name;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
         if (strcmp(name, s->essence) == 0)
@@ -53,7 +55,8 @@ static cgp_status list(const cli_staging *s, names *n) {
     }
     closedir(entries);
     if (essence) n->items[n->count++] = cli_text("%s", s->essence);
-    return CGP_OK;
+    errno = reason;
+    return reason ? unwritable(s) : CGP_OK;
 }
 
 cgp_status cli_staging_make(cli_staging *s, const char *to, const char *essence) {
@@ -122,8 +125,8 @@ static cgp_status exchange(const cli_staging *s, const names *n) {
 
 cgp_status cli_staging_commit(const cli_staging *s) {
     names n = {.count = 0};
-    CGP_TRY(list(s, &n));
-    const cgp_status status = exchange(s, &n);
+    cgp_status status = list(s, &n);
+    if (status == CGP_OK) status = exchange(s, &n);
     /* If the essence is in place, all files are: only the last sync failed. */
     if (status != CGP_OK && faccessat(s->fd, s->essence, F_OK, 0) == 0) {
         for (int i = 0; i < n.count; i++)

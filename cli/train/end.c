@@ -94,8 +94,10 @@ static void print_results(const training *t, const json_t *report) {
  * each of them converts the prompt. */
 static cgp_status open_tokenizer(cgp_tokenizer **tokenizer, const training *t) {
     if (t->data.vocab == 0) return CGP_OK;
-    char *published = cli_run_published(&t->run.directory);
-    const cgp_status status = cli_tokenizer_open(tokenizer, published ? published : CLI_PUBLISHED);
+    char *published = NULL;
+    cgp_status status = cli_run_published(&published, &t->run.directory);
+    if (status == CGP_OK)
+        status = cli_tokenizer_open(tokenizer, published ? published : CLI_PUBLISHED);
     free(published);
     return cli_ranks_agree(status);
 }

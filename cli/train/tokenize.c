@@ -40,8 +40,8 @@ static cgp_status check_same(const char *given, const char *kept) {
 /* Set the path of the tokenizer on rank 0. `directory` is that of MODEL, or "". */
 static cgp_status find_path(training *t, const char *directory) {
     const cli_run_options *options = &t->run.options;
-    char *kept = t->run.before ? cli_run_published(&t->run.directory) : NULL;
-    cgp_status status = CGP_OK;
+    char *kept = NULL;
+    cgp_status status = t->run.before ? cli_run_published(&kept, &t->run.directory) : CGP_OK;
     if (kept && cli_has_tokenizer(kept)) {
         if (options->given[CLI_OPTION_TOKENIZER]) status = check_same(options->tokenizer, kept);
         t->data.tokenizer_path = cli_text("%s", kept);
@@ -121,7 +121,8 @@ cgp_status cli_train_keep_published(training *t) {
     const char *directory = *t->run.session.of.directory ? t->run.session.of.directory : NULL;
     const char *tokenizer = options->given[CLI_OPTION_TOKENIZER] ? options->tokenizer : NULL;
     if (!t->run.before) cli_run_directory_drop(&t->run.directory, CLI_PUBLISHED);
-    char *kept = cli_run_published(&t->run.directory);
+    char *kept = NULL;
+    CGP_TRY(cli_run_published(&kept, &t->run.directory));
     const bool complete = kept && (!tokenizer || cli_has_tokenizer(kept));
     cgp_status status = CGP_OK;
     if (!complete && (directory || tokenizer))
