@@ -478,6 +478,16 @@ static int32_t end_of_text(const cgp__added *added) {
     return -1;
 }
 
+/* Warn of a setting for batches of texts. It does not change the tokens that a text has before its
+ * end is cut off or filled up. */
+static cgp_status warn_ignored(const reader *r, const char *key, const json_t *value) {
+    if (is_null(value)) return CGP_OK;
+    if (!json_is_object(value)) return refuse(r, key, "null or an object", value);
+    cgp_log(CGP_LOG_WARN, "tokenizer", "%s: %s is ignored: a text gets all of its tokens", r->path,
+            key);
+    return CGP_OK;
+}
+
 static cgp_status read_root(reader *r, json_t *root) {
     static const char *const keys[] = {
         "version",       "truncation",     "padding", "added_tokens", "normalizer",
@@ -487,13 +497,11 @@ static cgp_status read_root(reader *r, json_t *root) {
         return refuse(r, "model", "an object (is it a tokenizer.json?)", model);
     CGP_TRY(check_keys(r, "the file", root, keys));
     const json_t *version = json_object_get(root, "version");
-    const json_t *truncation = json_object_get(root, "truncation");
-    const json_t *padding = json_object_get(root, "padding");
     CGP_TRY(need(r, is_null(version) || is_text(version, "1.0"), "version", version, "1.0",
                  "of another version of tokenizers"));
     CGP_TRY(check_model(r, model));
-    CGP_TRY(need(r, is_null(truncation), "truncation", truncation, "null", "remove it"));
-    CGP_TRY(need(r, is_null(padding), "padding", padding, "null", "remove it"));
+    CGP_TRY(warn_ignored(r, "truncation", json_object_get(root, "truncation")));
+    CGP_TRY(warn_ignored(r, "padding", json_object_get(root, "padding")));
     CGP_TRY(read_normalizer(r, json_object_get(root, "normalizer")));
     CGP_TRY(read_pre_tokenizer(r, json_object_get(root, "pre_tokenizer")));
     CGP_TRY(read_decoder(r, json_object_get(root, "decoder")));

@@ -189,6 +189,17 @@ sed -i "s/\"eos_token_id\": 2/\"eos_token_id\": $third/" one/published/config.js
 sampled 5
 check "config.json: the text ends before that token" cmp "$out" two
 
+# --- a tokenizer.json with settings for batches ---
+
+grep -o '"truncation": *null' "$source_dir/tests/data/tokenizer_json/gpt2.json" >"$out"
+check "the tokenizer.json of the tests has no truncation" lines 1 "$out"
+sed 's/"truncation": *null/"truncation": {"max_length": 3}/' "$source_dir/tests/data/tokenizer_json/gpt2.json" >cut.json
+run tokenize book.txt --tokenizer "$source_dir/tests/data/tokenizer_json/gpt2.json" --out whole.bin
+check "without truncation: no warning" empty "$err"
+run tokenize book.txt --tokenizer cut.json --out cut.bin
+check "truncation: a warning" has "[tokenizer] warning: cut.json: truncation is ignored: a text gets all of its tokens" "$err"
+check "truncation: all tokens" cmp whole.bin cut.bin
+
 # --- refusals; none leaves a file ---
 
 train="train published:seq=32 --data book.txt --steps 1 --batch 4 --run none"
