@@ -65,11 +65,8 @@ cgp_status cgp__config_real(const cgp__config *c, const char *key, double min, d
 static const struct {
     const char *type; /* the value of model_type */
     cgp_model_kind kind;
-} types[] = {{"gpt2", CGP_MODEL_GPT2},
-             {"llama", CGP_MODEL_LLAMA},
-             {"mistral", CGP_MODEL_LLAMA},
-             {"qwen2", CGP_MODEL_LLAMA},
-             {"vit", CGP_MODEL_VIT}};
+} types[] = {{"gpt2", CGP_MODEL_GPT2},   {"llama", CGP_MODEL_LLAMA}, {"mistral", CGP_MODEL_LLAMA},
+             {"qwen2", CGP_MODEL_LLAMA}, {"qwen3", CGP_MODEL_LLAMA}, {"vit", CGP_MODEL_VIT}};
 
 static cgp_status take_kind(const cgp__config *c, cgp_model_kind *kind) {
     const char *type = json_string_value(json_object_get(c->root, "model_type"));
@@ -78,12 +75,47 @@ static cgp_status take_kind(const cgp__config *c, cgp_model_kind *kind) {
         if (strcmp(type, types[i].type) == 0) return CGP_OK;
     }
     return cgp__config_unexpected(c, "model_type",
-                                  "\"gpt2\", \"llama\", \"mistral\", \"qwen2\" or \"vit\"");
+                                  "\"gpt2\", \"llama\", \"mistral\", \"qwen2\", \"qwen3\" or "
+                                  "\"vit\"");
+}
+
+/* Keys of other models, or of other versions of the supported models, which change the results. A
+ * value of null, false or `neutral` does not. */
+static const struct {
+    const char *key;
+    double neutral;
+} unsupported[] = {{"quantization_config", 0},
+                   {"attn_logit_softcapping", 0},
+                   {"final_logit_softcapping", 0},
+                   {"logit_scale", 1},
+                   {"logits_scaling", 1},
+                   {"embedding_multiplier", 1},
+                   {"residual_multiplier", 1},
+                   {"partial_rotary_factor", 1},
+                   {"clip_qkv", 0},
+                   {"num_experts", 0},
+                   {"num_local_experts", 0},
+                   {"no_rope_layers", 0},
+                   {"use_bidirectional_attention", 0},
+                   {"is_encoder_decoder", 0}};
+
+cgp_status cgp__config_refuse_unsupported(const cgp__config *c) {
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
+        const json_t *value = json_object_get(c->root, unsupported[i].key);
+        const bool neutral =
+            !value || json_is_null(value) || json_is_false(value) ||
+            (json_is_number(value) && json_number_value(value) == unsupported[i].neutral);
+        if (!neutral)
+            return cgp__config_unexpected(c, unsupported[i].key,
+                                          "no such key (cgpipe does not compute that)");
+    }
+    return CGP_OK;
 }
 
 static cgp_status take_all(const cgp__config *c, cgp_model_spec *spec) {
     char text[1];
     CGP_TRY(take_kind(c, &spec->kind));
+    CGP_TRY(cgp__config_refuse_unsupported(c));
     if (spec->kind == CGP_MODEL_GPT2)
         CGP_TRY(cgp__gpt2_from_config(c, &spec->gpt2));
     else if (spec->kind == CGP_MODEL_LLAMA)
@@ -158,6 +190,14 @@ cgp_status cgp_huggingface_write(const cgp_model_spec *spec, cgp_pipeline *pipel
                         "model: expected a gpt2 without residuals, got residuals=%" PRId64
                         " (no config.json says that)",
                         spec->gpt2.residuals);
+    const cgp_llama_options *llama = &spec->llama;
+    if (spec->kind == CGP_MODEL_LLAMA && (llama->window_from > 0 || llama->full_every > 0) &&
+        !llama->bias && !llama->qk_norm)
+        return cgp_fail(CGP_EINVAL,
+                        "model: expected a window in all layers, or bias or qk_norm, got "
+                        "window_from=%" PRId64 ", full_every=%" PRId64
+                        " (no config.json says that)",
+                        llama->window_from, llama->full_every);
     char *weights = cgp__path_in(directory, "model.safetensors");
     char *path = cgp__path_in(directory, CONFIG);
     cgp_status status = weights && path ? CGP_OK : cgp__short_of_memory(directory);

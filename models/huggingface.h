@@ -29,6 +29,10 @@ CGP_MUST_CHECK cgp_status cgp__config_real(const cgp__config *c, const char *key
 /* Check that a flag is `needed`, the only supported value. */
 CGP_MUST_CHECK cgp_status cgp__config_need(const cgp__config *c, const char *key, bool needed);
 
+/* Fail if a key is there that changes the results and is not supported, with a value other than
+ * null, false or that number at which the key has no effect. */
+CGP_MUST_CHECK cgp_status cgp__config_refuse_unsupported(const cgp__config *c);
+
 /* Set the options that the file has. Each option is checked individually. */
 CGP_MUST_CHECK cgp_status cgp__gpt2_from_config(const cgp__config *c, cgp_gpt2_options *o);
 CGP_MUST_CHECK cgp_status cgp__llama_from_config(const cgp__config *c, cgp_llama_options *o);

@@ -7,6 +7,7 @@
  *                    q, k = rope(q_proj y), rope(k_proj y)   self_attn.q_proj [H D, C],
  *                                                            k_proj [K D, C]
  *                    x += o_proj(attention(q, k, v_proj y))  v_proj [K D, C], o_proj [C, H D]
+ *                                                            with qk_norm: q_norm [D], k_norm [D]
  *                    y = norm(x)                             post_attention_layernorm [C]
  *                    x += down(silu(gate y) * up y)          mlp.gate_proj, up_proj [I, C],
  *                                                            down_proj [C, I]
@@ -14,7 +15,8 @@
  *     lm_head        logits [T, V]                           lm_head.weight [V, C] (no prefix), or
  *                                                            embed_tokens.weight, tied
  *
- * There are H query heads and K key/value heads, each of width D. All weights are [out, in]. */
+ * There are H query heads and K key/value heads, each of width D. All weights are [out, in]. With
+ * qk_norm, q = rope(q_norm q_proj y), where the norm is over each head, and k likewise. */
 #include <cgpipe/models/llama.h>
 
 #include <inttypes.h>
@@ -53,35 +55,55 @@ static cgp_value rotate(cgp__network *net, cgp_value x, int64_t heads, const cgp
                              .positions = positions});
 }
 
-/* Add attention: y [T, C] -> [T, C]. For generation, y is [1, C], and `positions` is not NULL. */
-static cgp_value attend(cgp__network *net, cgp_value y, const cgp_value *positions) {
+/* Normalise each head of x [T, heads width]. */
+static cgp_value norm_heads(cgp__network *net, cgp_value x, const char *name, int64_t heads,
+                            int64_t width) {
+    const cgp_llama_options *o = net->options;
+    const int64_t length = o->generation ? 1 : o->sequence;
+    if (!o->qk_norm) return x;
+    x = cgp_reshape(net->model, x, 3, (const int64_t[]){length, heads, width});
+    x = norm(net, x, name);
+    return cgp_reshape(net->model, x, 2, (const int64_t[]){length, heads * width});
+}
+
+/* Return the number of keys to which a query of block `i` attends; 0: no limit. */
+static int64_t window_of(const cgp_llama_options *o, int i) {
+    const bool full = i < o->window_from || (o->full_every > 0 && (i + 1) % o->full_every == 0);
+    return full ? 0 : o->window;
+}
+
+/* Add attention of block `i`: y [T, C] -> [T, C]. For generation, y is [1, C], and `positions` is
+ * not NULL. */
+static cgp_value attend(cgp__network *net, cgp_value y, int i, const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     const int64_t kv_heads = o->kv_heads > 0 ? o->kv_heads : o->heads,
                   width = o->head_width > 0 ? o->head_width : o->width / o->heads;
+    const int64_t window = window_of(o, i);
     cgp_value q = linear(net, y, "self_attn.q_proj", o->heads * width, o->bias);
     cgp_value k = linear(net, y, "self_attn.k_proj", kv_heads * width, o->bias);
     const cgp_value v = linear(net, y, "self_attn.v_proj", kv_heads * width, o->bias);
+    q = norm_heads(net, q, "self_attn.q_norm", o->heads, width);
+    k = norm_heads(net, k, "self_attn.k_norm", kv_heads, width);
     q = rotate(net, q, o->heads, positions);
     k = rotate(net, k, kv_heads, positions);
     if (positions)
-        y = cgp_cached_attention(net->model, q, k, v, *positions,
-                                 (cgp_cached_attention_options){.length = o->sequence,
-                                                                .heads = o->heads,
-                                                                .kv_heads = kv_heads,
-                                                                .window = o->window});
+        y = cgp_cached_attention(
+            net->model, q, k, v, *positions,
+            (cgp_cached_attention_options){
+                .length = o->sequence, .heads = o->heads, .kv_heads = kv_heads, .window = window});
     else
         y = cgp_attention(
             net->model, q, k, v,
             (cgp_attention_options){
-                .heads = o->heads, .kv_heads = kv_heads, .causal = true, .window = o->window});
+                .heads = o->heads, .kv_heads = kv_heads, .causal = true, .window = window});
     return linear(net, y, "self_attn.o_proj", o->width, false);
 }
 
-/* Add a block: x [T, C] -> [T, C]. */
-static cgp_value add_block(cgp__network *net, cgp_value x, const cgp_value *positions) {
+/* Add block `i`: x [T, C] -> [T, C]. */
+static cgp_value add_block(cgp__network *net, cgp_value x, int i, const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     cgp_model *model = net->model;
-    x = cgp_add(model, x, attend(net, norm(net, x, "input_layernorm"), positions));
+    x = cgp_add(model, x, attend(net, norm(net, x, "input_layernorm"), i, positions));
 
     const cgp_value y = norm(net, x, "post_attention_layernorm");
     const cgp_value gate = cgp_silu(model, linear(net, y, "mlp.gate_proj", o->inner, false));
@@ -106,7 +128,7 @@ static void build(cgp_model *model, const void *options) {
         net.prefix[0] = '\0';
         cgp__layer(&net, "layers.%d", i);
         snprintf(net.prefix, sizeof net.prefix, "model.layers.%d.", i);
-        x = add_block(&net, x, o->generation ? &positions : NULL);
+        x = add_block(&net, x, i, o->generation ? &positions : NULL);
     }
     cgp_model_layer(model, "norm");
     snprintf(net.prefix, sizeof net.prefix, "model.");
@@ -132,6 +154,8 @@ static cgp_status check_heads(const cgp_llama_options *o) {
                         "llama: kv_heads: expected a divisor of heads, got kv_heads=%" PRId64
                         ", heads=%" PRId64,
                         o->kv_heads, o->heads);
+    if (o->qk_norm && o->bias)
+        return cgp_fail(CGP_EINVAL, "llama: qk_norm: expected bias=0 with it, got bias=1");
     const int64_t width = o->head_width > 0 ? o->head_width : o->width / o->heads;
     if (width % 2 != 0)
         return cgp_fail(CGP_EINVAL, "llama: head_width: expected an even number, got %" PRId64,
@@ -164,6 +188,22 @@ static cgp_status check_rope(const cgp_llama_options *o) {
     return CGP_OK;
 }
 
+/* Check the blocks without a window, and store 0 where they are none or all. */
+static cgp_status resolve_window(cgp_llama_options *o) {
+    if (o->window == 0 && (o->window_from > 0 || o->full_every > 0))
+        return cgp_fail(CGP_EINVAL, "llama: window_from, full_every: expected window with them");
+    if (o->window_from > 0 && o->full_every > 0)
+        return cgp_fail(
+            CGP_EINVAL,
+            "llama: full_every: expected no window_from with it, got window_from=%" PRId64
+            ", full_every=%" PRId64,
+            o->window_from, o->full_every);
+    if (o->full_every > o->layers) o->full_every = 0;
+    const bool none = o->window >= o->sequence || o->window_from >= o->layers || o->full_every == 1;
+    if (none) o->window = o->window_from = o->full_every = 0;
+    return CGP_OK;
+}
+
 static cgp_status resolve(void *options) {
     cgp_llama_options *o = options;
     CGP_TRY(cgp__keys_check(&cgp__llama_keys, o));
@@ -174,8 +214,7 @@ static cgp_status resolve(void *options) {
     if (o->theta == THETA) o->theta = 0;
     if (o->kv_heads == o->heads) o->kv_heads = 0;
     if (o->head_width * o->heads == o->width) o->head_width = 0;
-    if (o->window >= o->sequence) o->window = 0;
-    return CGP_OK;
+    return resolve_window(o);
 }
 
 const cgp__keys cgp__llama_keys = {
@@ -199,7 +238,10 @@ const cgp__keys cgp__llama_keys = {
              CGP__KEY(cgp_llama_options, "original", COUNT, original_max_position, 1, 1 << 24),
              CGP__KEY(cgp_llama_options, "tied", BOOL, tied, 0, 1),
              CGP__KEY(cgp_llama_options, "bias", BOOL, bias, 0, 1),
+             CGP__KEY(cgp_llama_options, "qk_norm", BOOL, qk_norm, 0, 1),
              CGP__KEY(cgp_llama_options, "window", COUNT, window, 1, CGP__MAX_COUNT),
+             CGP__KEY(cgp_llama_options, "window_from", COUNT, window_from, 1, CGP__MAX_LAYERS),
+             CGP__KEY(cgp_llama_options, "full_every", COUNT, full_every, 1, CGP__MAX_LAYERS),
              CGP__KEY(cgp_llama_options, "eps", REAL, eps, 0, 0)},
 };
 

@@ -28,7 +28,7 @@ cgp_status cgp__refuse_null(const char *function, const char *argument);
  * `size_t struct_size`. A number after the name may set the first key: resnet101 is
  * resnet:depth=101. */
 
-#define CGP__MAX_KEYS 20
+#define CGP__MAX_KEYS 24
 #define CGP__MAX_WORDS 3
 
 typedef enum cgp__key_kind {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make the cases llama*, mistral and qwen2 of tests/data/weights: small models as transformers
+"""Make the cases llama*, mistral and qwen* of tests/data/weights: small models as transformers
 writes them, and their outputs. With --check, check files that cgpipe wrote.
 
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors
@@ -19,6 +19,9 @@ except that llama-linear and llama-3 have rope settings in the format of publish
                    bf16
     mistral        MistralForCausalLM: a window of 5 tokens
     qwen2          Qwen2ForCausalLM: biases of q, k and v, tied head, several files with an index
+    qwen2-windows  Qwen2ForCausalLM: a window of 4 tokens from the second of three layers on
+    qwen3          Qwen3ForCausalLM: norms of q and k, heads wider than hidden_size / heads
+    qwen3-windows  Qwen3ForCausalLM: a window of 3 tokens in layers 1 and 3 of four
 
 Each case has expected.safetensors: `inputs` (tokens i32 [N, T]) and `outputs`, the logits in f32.
 `losses`, f32 [10], are the losses of ten steps of AdamW (lr 1e-3, weight decay 0.01) on `inputs`
@@ -35,7 +38,8 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM)
+                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOLERANCE = 1e-4
@@ -64,6 +68,14 @@ CASES = {
                 {}),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config,
               sizes(num_key_value_heads=2, tie_word_embeddings=True, use_sliding_window=False), {}),
+    "qwen2-windows": (Qwen2ForCausalLM, Qwen2Config,
+                      sizes(num_key_value_heads=2, num_hidden_layers=3, use_sliding_window=True,
+                            sliding_window=4, max_window_layers=1), {}),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config, sizes(num_key_value_heads=2, head_dim=8), {}),
+    "qwen3-windows": (Qwen3ForCausalLM, Qwen3Config,
+                      sizes(num_key_value_heads=3, head_dim=4, num_hidden_layers=4,
+                            use_sliding_window=True, sliding_window=3,
+                            layer_types=["sliding_attention", "full_attention"] * 2), {}),
 }
 
 

@@ -207,7 +207,7 @@ fails 1 "run/latest/weights.safetensors: is in a checkpoint, run/latest has chec
     convert one run/latest/weights.safetensors --overwrite
 fails 1 "run/latest: is a checkpoint, it has checkpoint.json (take another name)" convert one run/latest --overwrite
 cp -R directory bert && sed -i 's/"gpt2"/"bert"/' bert/config.json
-fails 1 'bert/config.json: model_type: expected "gpt2", "llama", "mistral", "qwen2" or "vit", got "bert"' convert bert to
+fails 1 'bert/config.json: model_type: expected "gpt2", "llama", "mistral", "qwen2", "qwen3" or "vit", got "bert"' convert bert to
 cp -R directory cut && head -c 20000 directory/model.safetensors >cut/model.safetensors
 fails 1 "cut/model.safetensors: at byte 20000: file ends early: ..." convert cut to
 
@@ -327,6 +327,17 @@ if "$python" -c 'import torch, transformers, safetensors' 2>/dev/null; then
         "$python" "$(dirname "$tool")/reference_vit.py" --check real "$weights/$case/expected.safetensors" >"$out" 2>"$err"
         code=$?
         check "transformers, $case: $(grep -o 'largest difference.*' "$out")" exits 0
+    done
+    # The config.json of the directory, and that which cgpipe writes without it.
+    for case in llama llama-3 mistral qwen2 qwen2-windows qwen3 qwen3-windows; do
+        run convert "$weights/$case" real-run --overwrite
+        for config in published written; do
+            rm -rf real && run convert real-run real
+            "$python" "$(dirname "$tool")/reference_llama.py" --check real "$weights/$case/expected.safetensors" >"$out" 2>"$err"
+            code=$?
+            check "transformers, $case, $config config.json: $(grep -o 'largest difference.*' "$out")" exits 0
+            rm -rf real-run/published
+        done
     done
     "$python" "$tool" --check resnet two.safetensors "$weights/resnet20/expected.safetensors" >"$out" 2>"$err"
     code=$?

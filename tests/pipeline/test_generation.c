@@ -40,7 +40,7 @@ static network network_of(const cgp_model_spec *spec, cgp_plan_options options) 
 
 static void draw_llama(cgp_llama_options *o, uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 100, 150};
-    o->layers = test_between(seed, 1, 2);
+    o->layers = test_between(seed, 1, 3);
     o->kv_heads = test_between(seed, 1, 2);
     o->heads = o->kv_heads * test_between(seed, 1, 3);
     o->head_width = 2 * test_between(seed, 1, 20);
@@ -50,7 +50,10 @@ static void draw_llama(cgp_llama_options *o, uint64_t *seed) {
     o->sequence = lengths[test_random(seed) % 7];
     o->tied = test_random(seed) & 1;
     o->bias = test_random(seed) & 1;
+    o->qk_norm = !o->bias && test_random(seed) & 1;
     if (test_random(seed) & 1) o->window = test_between(seed, 1, 90);
+    if (o->window > 0 && test_random(seed) & 1) o->window_from = test_between(seed, 0, 3);
+    if (o->window > 0 && o->window_from == 0) o->full_every = test_between(seed, 0, 3);
     o->rope = (cgp_rotary_scaling)test_between(seed, 0, 2);
     if (o->rope != CGP_ROTARY_UNSCALED) o->factor = 2;
     if (o->rope != CGP_ROTARY_LLAMA3) return;

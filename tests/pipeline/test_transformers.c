@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_transformers.c -- a Llama, a Mistral, a Qwen2 and a Vision Transformer compute what Hugging
- * Face's transformers computes from the same files. The test compares logits, and the losses of ten
+/* test_transformers.c -- a Llama, a Mistral, a Qwen2, a Qwen3 and a Vision Transformer compute what
+ * Hugging Face's transformers computes from the same files. The test compares logits, and the losses of ten
  * steps of AdamW. The library writes the same files again.
  *
  * tests/data/weights has the files, and results computed in double (tools/reference_llama.py,
@@ -9,8 +9,9 @@
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
-static const char *const cases[] = {"llama", "llama-linear", "llama-3", "mistral",
-                                    "qwen2", "vit-shards",   "vit"};
+static const char *const cases[] = {"llama",         "llama-linear", "llama-3", "mistral",
+                                    "qwen2",         "vit-shards",   "vit",     "qwen3",
+                                    "qwen3-windows", "qwen2-windows"};
 enum { CASES = sizeof cases / sizeof cases[0], STEPS = 10 };
 
 static const char *path_of(const char *name, const char *file) {
@@ -84,6 +85,9 @@ TEST_CASE(other_options_compute_something_else) {
         if (c == 0 || c == 4) llama->theta = 500;
         if (c == 5) net.spec.vit.eps = 1e-12;
         if (c == 6) net.spec.vit.heads = 2;
+        if (c == 7) llama->theta = 500;
+        if (c == 8) llama->full_every = 0;
+        if (c == 9) llama->window_from = 0;
         make_network(&net, 1);
         assert_ok(load(&net, path_of(cases[c], ".")));
         assert_true(logits_differ(&net, &n) > 1e-4);
@@ -149,7 +153,7 @@ TEST_CASE(a_directory_that_we_write_is_the_same_network) {
           "\"vit\", "
 
 static cgp_status read_config(cgp_model_spec *spec, const char *keys) {
-    char config[512];
+    char config[1024];
     snprintf(config, sizeof config, "{%s}", keys);
     test_write_file(test_path_of("config.json"), config, strlen(config));
     *spec = cgp_model_spec_default();
@@ -162,26 +166,33 @@ static cgp_status read_config(cgp_model_spec *spec, const char *keys) {
 TEST_CASE(a_qwen2_has_the_window_that_transformers_computes) {
     static const struct {
         const char *keys;
-        int64_t window;
+        int64_t window[3]; /* window, window_from, full_every */
     } configs[] = {
-        {QWEN2 "\"max_window_layers\": 0", 4},
-        {QWEN2 "\"max_window_layers\": 2", 0},
-        {QWEN2 "\"max_window_layers\": 28", 0},
-        {QWEN2 "\"tie_word_embeddings\": false", 0}, /* the default max_window_layers is 28 */
-        {QWEN2 "\"layer_types\": null", 0},
+        {QWEN2 "\"max_window_layers\": 0", {4}},
+        {QWEN2 "\"max_window_layers\": 2", {0}},
+        {QWEN2 "\"max_window_layers\": 28", {0}},
+        {QWEN2 "\"tie_word_embeddings\": false", {0}}, /* the default max_window_layers is 28 */
+        {QWEN2 "\"layer_types\": null", {0}},
         {QWEN2
          "\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", \"full_attention\"]",
-         0},
-        {QWEN2 "\"layer_types\": [\"sliding_attention\", \"sliding_attention\"]", 4},
+         {0}},
+        {QWEN2 "\"layer_types\": [\"sliding_attention\", \"sliding_attention\"]", {4}},
+        {QWEN2 "\"max_window_layers\": 1", {4, 1}},
+        {QWEN2 "\"layer_types\": [\"full_attention\", \"sliding_attention\"]", {4, 1}},
+        {QWEN2 "\"layer_types\": [\"sliding_attention\", \"full_attention\"]", {4, 0, 2}},
+        {LLAMA "\"layer_types\": [\"full_attention\", \"full_attention\"]", {0}},
         {ALONE "\"use_sliding_window\": true, \"max_window_layers\": 0, \"sliding_window\": null",
-         0},
-        {ALONE "\"max_window_layers\": 1, \"use_sliding_window\": false", 0},
+         {0}},
+        {ALONE "\"max_window_layers\": 1, \"use_sliding_window\": false", {0}},
     };
     for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
         cgp_model_spec spec;
         assert_ok(read_config(&spec, configs[i].keys));
-        if (spec.llama.window != configs[i].window) print_error("%s\n", configs[i].keys);
-        assert_int_equal(spec.llama.window, configs[i].window);
+        const int64_t *window = configs[i].window;
+        if (spec.llama.window != window[0]) print_error("%s\n", configs[i].keys);
+        assert_int_equal(spec.llama.window, window[0]);
+        assert_int_equal(spec.llama.window_from, window[1]);
+        assert_int_equal(spec.llama.full_every, window[2]);
     }
 }
 
@@ -211,7 +222,7 @@ TEST_CASE(presets_of_a_vit_are_those_of_transformers) {
 TEST_CASE(what_is_not_computed_is_refused) {
     static const char *const refused[][2] = {
         {BASE "\"model_type\": \"mamba\"", "model_type: expected \"gpt2\", \"llama\", \"mistral\", "
-                                           "\"qwen2\" or \"vit\", got \"mamba\""},
+                                           "\"qwen2\", \"qwen3\" or \"vit\", got \"mamba\""},
         {LLAMA "\"attention_bias\": true",
          "attention_bias: expected false, got true (cgpipe does not compute that)"},
         {LLAMA "\"mlp_bias\": true", "mlp_bias: expected false, got true"},
@@ -229,12 +240,26 @@ TEST_CASE(what_is_not_computed_is_refused) {
         {LLAMA "\"rope_scaling\": 4", "rope_scaling: expected an object or null, got 4"},
         {LLAMA "\"rope_parameters\": {\"rope_theta\": 0.5}",
          "rope_parameters: rope_theta: expected a number from 1 to 1e+12, got 0.5"},
-        {QWEN2 "\"max_window_layers\": 1",
-         "max_window_layers: expected 0, or at least the number of layers (cgpipe has one "
-         "window for all layers), got 1"},
-        {QWEN2 "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
-         "layer_types: expected the same for all layers (cgpipe has one window for all), got "
-         "[\"full_attention\",\"sliding_attention\"]"},
+        {QWEN2 "\"max_window_layers\": -1", "max_window_layers: expected a whole number, got -1"},
+        {SIZES
+         "\"num_hidden_layers\": 4, \"vocab_size\": 8, \"max_position_embeddings\": 8, "
+         "\"model_type\": \"qwen2\", \"num_key_value_heads\": 2, \"use_sliding_window\": true, "
+         "\"sliding_window\": 4, \"layer_types\": [\"sliding_attention\", \"full_attention\", "
+         "\"full_attention\", \"sliding_attention\"]",
+         "layer_types: expected full attention in the first layers alone, or in every n-th layer, "
+         "got ["},
+        {LLAMA "\"layer_types\": [\"sliding_attention\", \"full_attention\"]",
+         "layer_types: expected \"full_attention\" for all layers, as there is no sliding_window"},
+        {BASE "\"model_type\": \"qwen3\", \"num_key_value_heads\": 2, \"attention_bias\": true",
+         "attention_bias: expected false, got true (cgpipe does not compute that)"},
+        {LLAMA "\"quantization_config\": {\"bits\": 4}",
+         "quantization_config: expected no such key (cgpipe does not compute that), got "
+         "{\"bits\":4}"},
+        {LLAMA "\"final_logit_softcapping\": 30.0",
+         "final_logit_softcapping: expected no such key (cgpipe does not compute that), got 30.0"},
+        {LLAMA "\"partial_rotary_factor\": 0.5", "partial_rotary_factor: expected no such key"},
+        {LLAMA "\"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
+         "rope_parameters: partial_rotary_factor: expected no such key"},
         {QWEN2 "\"layer_types\": [\"sliding_attention\"]",
          "layer_types: expected \"full_attention\" or \"sliding_attention\" for each layer, "
          "got [\"sliding_attention\"]"},
@@ -244,6 +269,8 @@ TEST_CASE(what_is_not_computed_is_refused) {
               "[\"sliding_attention\", \"sliding_attention\"]",
          "layer_types: expected \"full_attention\" for all layers, as there is no "
          "sliding_window, got "},
+        {LLAMA "\"partial_rotary_factor\": 1.0, \"quantization_config\": null, \"mlp_bias\": true",
+         "mlp_bias: expected false, got true"},
         {VIT "\"hidden_act\": \"relu\"", "hidden_act: expected \"gelu\", got \"relu\""},
         {VIT "\"qkv_bias\": false",
          "qkv_bias: expected true, got false (cgpipe does not compute that)"},

@@ -116,7 +116,8 @@ static void write_config(const char *key, const char *value) {
 TEST_CASE(a_config_that_cannot_be_computed_is_refused) {
     static const char *const cases[][3] = {
         {"model_type", "\"bert\"",
-         "config.json: model_type: expected \"gpt2\", \"llama\", \"mistral\", \"qwen2\" or "
+         "config.json: model_type: expected \"gpt2\", \"llama\", \"mistral\", \"qwen2\", \"qwen3\" "
+         "or "
          "\"vit\", got "
          "\"bert\""},
         {"model_type", "-", "or \"vit\", got none"},

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama.h -- Llama 2 and 3, and models of the same form (Qwen2, Mistral), on top of the builder,
- * with the parameter names and layouts of Hugging Face's LlamaForCausalLM.
+/* llama.h -- Llama 2 and 3, and models of the same form (Qwen2, Qwen3, Mistral), on top of the
+ * builder, with the parameter names and layouts of Hugging Face's LlamaForCausalLM.
  *
  * Layers: token embedding | blocks | final norm | head. Blocks are pre-norm. With y = norm x, a
  * block computes x + o_proj(attention(rope(q_proj y), rope(k_proj y), v_proj y)), then x +
  * down_proj(silu(gate_proj y) * up_proj y). Norms are RMS norms, and queries are grouped. No linear
- * map has a bias, except q_proj, k_proj and v_proj if `bias` is set (Qwen2). The head has its own
- * weight or, if tied, shares the weight of the token embedding.
+ * map has a bias, except q_proj, k_proj and v_proj if `bias` is set (Qwen2). If `qk_norm` is set
+ * (Qwen3), an RMS norm over each head follows q_proj and k_proj. The head has its own weight or, if
+ * tied, shares the weight of the token embedding.
  *
  * Source: Touvron et al. 2023, arXiv:2302.13971 and arXiv:2307.09288; Grattafiori et al. 2024,
- * arXiv:2407.21783. Qwen2: Yang et al. 2024, arXiv:2407.10671. Mistral 7B: Jiang et al. 2023,
- * arXiv:2310.06825.
+ * arXiv:2407.21783. Qwen2: Yang et al. 2024, arXiv:2407.10671. Qwen3: Yang et al. 2025,
+ * arXiv:2505.09388. Mistral 7B: Jiang et al. 2023, arXiv:2310.06825.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_LLAMA_H
@@ -48,6 +49,12 @@ typedef struct cgp_llama_options {
                       *  (ignore -100). [true] */
     bool generation; /**< True: a model for generation, with a cache of T keys and values; see
                       *  cgp_llama_create(). [false] */
+    bool qk_norm;    /**< q_norm and k_norm normalise each head of q and k (Qwen3). [false] */
+    /** Blocks before this one have no limit of keys (Qwen2). Needs `window`. [0] */
+    int64_t window_from;
+    /** Every full_every-th block has no limit of keys: blocks full_every - 1, 2 full_every - 1, ...
+     *  0: none. Needs `window`. [0] */
+    int64_t full_every;
 } cgp_llama_options;
 
 /** Return the defaults given in brackets above, with struct_size set. */
@@ -72,7 +79,10 @@ static inline cgp_llama_options cgp_llama_options_default(void) {
                                  0,
                                  0.0,
                                  true,
-                                 false};
+                                 false,
+                                 false,
+                                 0,
+                                 0};
     return options;
 }
 
@@ -101,7 +111,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_llama_create(cgp_model **out,
  *     llama:layers=16,width=2048,heads=32,kv_heads=8,inner=8192,vocab=128256,seq=2048,
  *     theta=500000,rope=llama3,factor=32,low=1,high=4,original=8192,tied=1,eps=1e-5
  *
- * Other keys are bias=1, window=4096 and head_width=64.
+ * Other keys are bias=1, qk_norm=1, head_width=64 and window=4096, the last with window_from=4 or
+ * full_every=6.
  *
  * @retval CGP_EINVAL  A key is unknown (the message has the nearest key), or a value is not a
  *                     number or is out of range.

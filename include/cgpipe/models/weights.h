@@ -100,8 +100,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline, const
 
 /**
  * Read a model's kind and options from the config.json of a Hugging Face directory. The supported
- * models are GPT-2, Llama (model types llama, mistral and qwen2) and ViT (an image classifier,
- * model type vit).
+ * models are GPT-2, Llama (model types llama, mistral, qwen2 and qwen3) and ViT (an image
+ * classifier, model type vit).
  *
  * If the file's three dropout values for GPT-2 (resid_pdrop, embd_pdrop, attn_pdrop) are equal,
  * `dropout` is set to this value, otherwise to 0. For ViT, `dropout` is set in the same way from
@@ -112,8 +112,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline, const
  * @retval CGP_EIO      Missing or unreadable.
  * @retval CGP_EFORMAT  The file is not JSON or describes another kind of model; or a size is
  *                      missing, of another type or out of range. Or a feature is not supported
- *                      (another activation, another scaling of the rotary embedding, a window for
- *                      some layers, ...). The message names the fault.
+ *                      (another activation, another scaling of the rotary embedding, a window in
+ *                      layers of no regular pattern, ...). The message names the fault.
  * @retval CGP_EINVAL   `spec` is not from cgp_model_spec_default().
  * @retval CGP_ENOMEM
  *
@@ -125,14 +125,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_read(cgp_model_spec *spec, con
  * Write a pipeline's GPT-2, Llama or ViT as a Hugging Face directory: model.safetensors, then
  * config.json. The method from_pretrained() of one of these classes reads the directory:
  * GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM (with a window), Qwen2ForCausalLM (with
- * biases) or ViTForImageClassification.
+ * biases), Qwen3ForCausalLM (with norms of q and k) or ViTForImageClassification.
  *
  * @param[in] spec       Spec of the model. Borrowed.
  * @param[in] model      Model of the pipeline. Borrowed.
  * @param[in] directory  Must exist. Each file is replaced completely or not at all.
  *
  * @retval CGP_EIO     Not written.
- * @retval CGP_EINVAL  The spec has another kind of model, or a bad option; the message names it.
+ * @retval CGP_EINVAL  The spec has another kind of model, options that no config.json describes, or
+ *                     a bad option; the message names it.
  * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_write(const cgp_model_spec *spec,
