@@ -3,9 +3,9 @@
  * cgp_llama_options and back.
  *
  * The keys are those of LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config of Hugging Face's
- * transformers. The sizes are required; other keys default to the values of the model's class. The parameters of
- * the rotary embedding are in rope_theta and rope_scaling, as in published files, or in
- * rope_parameters, as in files of transformers 5. Keys that do not change the results are
+ * transformers. The sizes are required; other keys default to the values of the model's class. The
+ * parameters of the rotary embedding are in rope_theta and rope_scaling, as in published files, or
+ * in rope_parameters, as in files of transformers 5. Keys that do not change the results are
  * ignored. */
 #include <string.h>
 
