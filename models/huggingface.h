@@ -29,8 +29,8 @@ CGP_MUST_CHECK cgp_status cgp__config_real(const cgp__config *c, const char *key
 /* Check that a flag is `needed`, the only supported value. */
 CGP_MUST_CHECK cgp_status cgp__config_need(const cgp__config *c, const char *key, bool needed);
 
-/* Fail if a key is there that changes the results and is not supported, with a value other than
- * null, false or that number at which the key has no effect. */
+/* Fail if the file has a key that changes the results and is not supported. Values without an
+ * effect, such as null and false, are accepted. */
 CGP_MUST_CHECK cgp_status cgp__config_refuse_unsupported(const cgp__config *c);
 
 /* Set the options that the file has. Each option is checked individually. */

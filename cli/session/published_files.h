@@ -30,8 +30,8 @@ CGP_MUST_CHECK cgp_status cli_published_copy(const char *from, int fd, const cha
 
 /* Replace the config.json that cgp_huggingface_write() wrote to `directory` for `spec`. The new
  * file is the config.json of `from` with the type of the weights and the class of the model as
- * written. If the run has another dropout, the dropouts are as written too. If config.json of `from`
- * describes another model, nothing changes. */
+ * written. If the run has another dropout, the dropouts are as written too. If config.json of
+ * `from` describes another model, nothing changes. */
 CGP_MUST_CHECK cgp_status cli_published_config(const char *from, const cgp_model_spec *spec,
                                                const char *directory);
 

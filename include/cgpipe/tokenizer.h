@@ -77,8 +77,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, cons
  *     decoder         ByteLevel
  *
  * SentencePiece models (Unigram, Metaspace, byte_fallback), WordPiece, other normalizers and
- * patterns are not supported. Truncation and padding are ignored with a warning in the log. The ids of n tokens are 0 .. n-1; added
- * tokens that are not in the model's vocabulary have the ids after it.
+ * patterns are not supported. Truncation and padding are ignored with a warning in the log. The ids
+ * of n tokens are 0 .. n-1; added tokens that are not in the model's vocabulary have the ids after
+ * it.
  *
  * @param[out] out   Owned by the caller, see cgp_tokenizer_destroy().
  * @param[in]  path  Path of the file. Borrowed.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_transformers.c -- a Llama, a Mistral, a Qwen2, a Qwen3 and a Vision Transformer compute what
- * Hugging Face's transformers computes from the same files. The test compares logits, and the losses of ten
- * steps of AdamW. The library writes the same files again.
+ * Hugging Face's transformers computes from the same files. The test compares logits, and the
+ * losses of ten steps of AdamW. The library writes the same files again.
  *
  * tests/data/weights has the files, and results computed in double (tools/reference_llama.py,
  * tools/reference_vit.py). Logits may differ by 1e-5 of the largest logit. Losses may differ by
