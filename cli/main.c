@@ -3,6 +3,7 @@
  * (errors.h). A failure is one line on standard error; help goes to standard output. */
 #include "commands/commands.h"
 
+#include "completion/completion.h"
 #include "errors.h"
 #include "options/help.h"
 #include "options/parse.h"
@@ -27,7 +28,8 @@ static void print_help(void) {
         printf("  cgpipe %-9s %-21s %s\n", c->name, c->operand, c->summary);
     }
     printf("\nhelp:\n  cgpipe help [COMMAND]           or --help, -h; also after a command\n"
-           "  cgpipe --version                or -V\n\n");
+           "  cgpipe --version                or -V\n"
+           "  cgpipe completion SHELL         a script with which bash, zsh or fish completes\n\n");
     printf("%s\n`cgpipe help COMMAND` lists the options of a command.\n", cli_models);
 }
 
@@ -50,6 +52,7 @@ static const char *command_by_meaning(const char *name) {
         {"-v", "-V"},
         {"--usage", "--help"},
         {"usage", "help"},
+        {"completions", "completion"},
         {"-?", "-h"},
         {"run", "train"},
         {"fit", "train"},
@@ -76,7 +79,7 @@ static const char *command_by_meaning(const char *name) {
 
 /* Return the command with this name; NULL, with a message, if there is none. */
 static const cli_command *find_command(const char *name) {
-    const char *names[CLI_COMMANDS + 3];
+    const char *names[CLI_COMMANDS + 4];
     for (int i = 0; i < CLI_COMMANDS; i++) {
         names[i] = cli_commands[i].name;
         if (strcmp(name, names[i]) == 0) return &cli_commands[i];
@@ -84,8 +87,9 @@ static const cli_command *find_command(const char *name) {
     names[CLI_COMMANDS] = "help";
     names[CLI_COMMANDS + 1] = "--help";
     names[CLI_COMMANDS + 2] = "--version";
+    names[CLI_COMMANDS + 3] = "completion";
     const char *near = command_by_meaning(name);
-    if (!near) near = cgp_nearest(name, names, CLI_COMMANDS + 3);
+    if (!near) near = cgp_nearest(name, names, CLI_COMMANDS + 4);
     (void)cgp_fail(CGP_EINVAL, "%s: unknown %s (%s%s%s)", name,
                    name[0] == '-' ? "option" : "command", near ? "did you mean " : "",
                    near ? near : "cgpipe help", near ? "?" : "");
@@ -137,12 +141,15 @@ static int dispatch(int argc, char **argv) {
         printf("cgpipe %s\n", CGP_VERSION);
         return CLI_OK;
     }
+    if (strcmp(name, "completion") == 0) return cli_completion(argc - 1, argv + 1);
     const bool help =
         strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (help && argc == 2) {
         print_help();
         return CLI_OK;
     }
+    if (help && strcmp(argv[2], "completion") == 0)
+        return cli_completion(2, (char *[]){argv[2], "--help"});
     const cli_command *c = find_command(help ? argv[2] : name);
     if (!c) return cli_report(CGP_EINVAL, true);
     if (!help) return run_command(c, argc - 1, argv + 1);

@@ -9,6 +9,8 @@
 #     lib/pkgconfig/cgpipe.pc, cgpipe_data.pc lib/cmake/cgpipe/cgpipeConfig.cmake
 #     include/cgpipe/                         share/man/man1/cgpipe*.1
 #     share/cgpipe/recipes/                   share/doc/cgpipe/examples/
+#     share/bash-completion/completions/cgpipe, share/zsh/site-functions/_cgpipe,
+#     share/fish/vendor_completions.d/cgpipe.fish
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -27,6 +29,9 @@ if(CGP_DATA)
   install(TARGETS cgpipe_data_static EXPORT cgpipe-static INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/cgpipe)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+  install(FILES ${PROJECT_BINARY_DIR}/completion/bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cgpipe)
+  install(FILES ${PROJECT_BINARY_DIR}/completion/zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions RENAME _cgpipe)
+  install(FILES ${PROJECT_BINARY_DIR}/completion/fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d RENAME cgpipe.fish)
   set(DATA_HEADERS "")
 else()
   set(DATA_HEADERS REGEX "/(data|images|tokenizer)\\.h$" EXCLUDE)

@@ -50,7 +50,7 @@ names_itself() { # COMMAND LINE
     name=${name%%[: ]*}
     [ "$name" = "$1" ] && return
     case ${2#cgpipe: } in
-    train:* | sample:* | config:* | tokenize:* | convert:* | plan:* | profile:* | check:* | bench:* | schedule:* | diagnose:* | stop:* | supervise:* | compare:* | report:*) return 1 ;;
+    train:* | sample:* | config:* | tokenize:* | convert:* | plan:* | profile:* | check:* | bench:* | schedule:* | diagnose:* | stop:* | supervise:* | compare:* | report:* | completion:*) return 1 ;;
     esac
 }
 

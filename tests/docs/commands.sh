@@ -45,6 +45,7 @@ skip 'make' 'this build is there'
 skip 'make install PREFIX=$HOME/cgpipe' 'done before the pages are read, without building anew'
 skip 'sudo make install' 'test_install, in directories of its own'
 skip 'sudo make uninstall' 'test_install'
+skip 'cgpipe completion fish | source' 'needs fish; test_completion'
 skip 'cc program.c $(pkg-config --cflags --libs cgpipe)' 'test_install, with the examples'
 skip 'cc program.c -static $(pkg-config --static --cflags --libs cgpipe)' 'test_install'
 

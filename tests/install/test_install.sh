@@ -37,7 +37,8 @@ lib=$(dirname "$(find "$prefix" -name libcgpipe.so)")
 expect_files() {
     local file missing=0
     for file in bin/cgpipe include/cgpipe/cgpipe.h include/cgpipe/models/gpt2.h share/man/man1/cgpipe.1 \
-        share/doc/cgpipe/LICENSE share/doc/cgpipe/examples/hello_pipeline.c share/doc/cgpipe/examples/custom_schedule.csv; do
+        share/doc/cgpipe/LICENSE share/doc/cgpipe/examples/hello_pipeline.c share/doc/cgpipe/examples/custom_schedule.csv \
+        share/bash-completion/completions/cgpipe share/zsh/site-functions/_cgpipe share/fish/vendor_completions.d/cgpipe.fish; do
         [ -s "$prefix/$file" ] || { echo "missing: $file"; missing=1; }
     done
     for file in libcgpipe.so.$version libcgpipe.so.$minor libcgpipe.a pkgconfig/cgpipe.pc libcgpipe_data.so.$version libcgpipe_data.a \
@@ -85,7 +86,7 @@ words_of_page() {
         tr -s ' \n' '\n'
 }
 words_of_help() { "$prefix/bin/cgpipe" help "$1" | sed -n '/^  --/,/^$/p' | tr -s ' \n' '\n' | grep .; }
-commands=$("$prefix/bin/cgpipe" help | sed -n 's/^  cgpipe \([a-z]*\) .*/\1/p' | grep -vx help)
+commands=$("$prefix/bin/cgpipe" help | sed -n 's/^  cgpipe \([a-z]*\) .*/\1/p' | grep -vxE 'help|completion')
 for command in $commands; do
     page=$prefix/share/man/man1/cgpipe-$command.1
     check "cgpipe-$command.1 has the options that help has" diff <(words_of_help "$command") <(words_of_page "$page")
