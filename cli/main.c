@@ -28,7 +28,7 @@ static void print_help(void) {
         printf("  cgpipe %-9s %-21s %s\n", c->name, c->operand, c->summary);
     }
     printf("\nhelp:\n  cgpipe help [COMMAND]           or --help, -h; also after a command\n"
-           "  cgpipe --version                or -V\n"
+           "  cgpipe --version [--json]       or -V; --json: what a bug report needs\n"
            "  cgpipe completion SHELL         a script with which bash, zsh or fish completes\n\n");
     printf("%s\n`cgpipe help COMMAND` lists the options of a command.\n", cli_models);
 }
@@ -137,10 +137,8 @@ static int run_command(const cli_command *c, int argc, char **argv) {
 static int dispatch(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) return cli_report(cgp_fail(CGP_EINVAL, "expected a command (cgpipe help)"), true);
-    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        printf("cgpipe %s\n", CGP_VERSION);
-        return CLI_OK;
-    }
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        return cli_version(argc - 1, argv + 1);
     if (strcmp(name, "completion") == 0) return cli_completion(argc - 1, argv + 1);
     const bool help =
         strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;

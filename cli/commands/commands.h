@@ -6,6 +6,8 @@
 
 #include "options/options.h"
 
+#include <jansson.h>
+
 typedef struct cli_command {
     /* Commands of a group are adjacent. An operand that begins with "--" comes after the
      * options. */
@@ -20,6 +22,9 @@ extern const cli_command cli_commands[CLI_COMMANDS];
 /* A summary of the program; a help text on the values of MODEL. */
 extern const char cli_summary[], cli_models[];
 
+/* Run `cgpipe --version [--json [FILE]]`. argv[0] is the option. */
+int cli_version(int argc, char **argv);
+
 int cli_train(const cli_run_options *options);
 int cli_new(const cli_run_options *options);
 int cli_export(const cli_run_options *options);
@@ -33,6 +38,7 @@ int cli_diagnose(const cli_run_options *options);
 int cli_tokenize(const cli_run_options *options);
 int cli_convert(const cli_run_options *options);
 int cli_devices(const cli_run_options *options);
+json_t *cli_devices_json(void); /* backends, transports and plug-ins, for --version --json */
 int cli_plan(const cli_run_options *options);
 int cli_plan_search(const cli_run_options *options); /* plan --search */
 int cli_profile(const cli_run_options *options);

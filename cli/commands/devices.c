@@ -119,7 +119,7 @@ static json_t *backend_json(const cgp_backend_info *info) {
                      "reason", reason, "devices", devices);
 }
 
-static json_t *devices_json(void) {
+json_t *cli_devices_json(void) {
     json_t *backends = json_array(), *transports = json_array(), *plugins = json_array();
     cgp_backend_info info;
     cgp_transport_info transport;
@@ -154,5 +154,5 @@ int cli_devices(const cli_run_options *options) {
     if (code != CLI_OK) return code;
     print(cli_result_stream(options));
     if (!options->json) return CLI_OK;
-    return cli_report(cli_json_write(options, devices_json()), false);
+    return cli_report(cli_json_write(options, cli_devices_json()), false);
 }
