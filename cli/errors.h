@@ -5,7 +5,7 @@
 
 #include <cgpipe/base.h>
 
-/* Exit codes. */
+/* Exit codes; docs/reference/exit-codes.md has the same table. */
 enum {
     CLI_OK = 0,
     CLI_FAILED = 1,

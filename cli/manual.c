@@ -59,9 +59,9 @@ static void put_head(FILE *out, const char *name, const char *summary) {
 static void put_exit_status(FILE *out) {
     put(out, ".SH EXIT STATUS\n"
              "0 success; 1 failure; 2 wrong command line; 3 another rank failed, or supervise gave "
-             "up; 4 a sample of a training cannot be used; 130 a training was stopped by a signal "
-             "or by cgpipe stop; 141 the reader of standard output closed it\\&. After 4, 130 and "
-             "141 the training is saved\\&. A failure is one "
+             "up; 4 a sample of a training cannot be used; 5 compare: the runs differ; 130 a "
+             "training was stopped by a signal or by cgpipe stop; 141 the reader of standard "
+             "output closed it\\&. After 4, 130 and 141 the training is saved\\&. A failure is one "
              "line on standard error\\&.\n");
 }
 
@@ -69,7 +69,7 @@ static void write_main_page(FILE *out) {
     put_head(out, "cgpipe", cli_summary);
     put(out, "\\fBcgpipe\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n.br\n"
              "\\fBcgpipe help\\fR [\\fICOMMAND\\fR]\n.br\n"
-             "\\fBcgpipe \\-\\-version\\fR\n.br\n"
+             "\\fBcgpipe \\-\\-version\\fR [\\fB\\-\\-json\\fR]\n.br\n"
              "\\fBcgpipe completion\\fR \\fISHELL\\fR\n"
              ".SH COMMANDS\n");
     for (const cli_command *c = cli_commands; c < cli_commands + CLI_COMMANDS; c++)
