@@ -18,6 +18,7 @@
 #include "errors.h"
 #include "files.h"
 #include "session/layer_import.h"
+#include "session/not_a_run.h"
 #include "session/published.h"
 #include "session/published_files.h"
 #include "session/record.h"
@@ -69,6 +70,19 @@ static bool has(const char *directory, const char *name) {
     return found;
 }
 
+/* Fail for a directory that is neither a run nor published weights. */
+static cgp_status unknown_source(const char *from) {
+    cli_run_directory directory;
+    cli_run_directory_name(&directory, from);
+    const cgp_status status = cli_suggest_run(&directory);
+    cli_run_directory_close(&directory);
+    CGP_TRY(status);
+    return cgp_fail(CGP_EIO,
+                    "%s: expected a run (run.json), a Hugging Face directory (config.json) or a "
+                    "safetensors file, got a directory without",
+                    from);
+}
+
 static cgp_status find_source(conversion *c) {
     const char *from = c->options->operand;
     struct stat info;
@@ -81,10 +95,7 @@ static cgp_status find_source(conversion *c) {
     else if (has(from, CONFIG))
         c->source = SOURCE_DIRECTORY;
     else
-        return cgp_fail(CGP_EIO,
-                        "%s: expected a run (run.json), a Hugging Face directory (config.json) or "
-                        "a safetensors file, got a directory without",
-                        from);
+        return unknown_source(from);
     return CGP_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "json_file.h"
 #include "session/diagnosis.h"
 #include "session/entries.h"
+#include "session/not_a_run.h"
 #include "session/run_directory.h"
 #include "text.h"
 
@@ -227,7 +228,8 @@ cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files)
     *files = (cli_diagnosis_files){.silent = -1};
     cli_run_directory_name(&directory, run);
     cli_run_directory_enter(&place, &directory, CLI_DIAGNOSIS);
-    const cgp_status status = read_files(&place, files);
+    cgp_status status = place.fd < 0 ? cli_suggest_run(&directory) : CGP_OK;
+    if (status == CGP_OK) status = read_files(&place, files);
     if (status == CGP_OK) look_at_reasons(files);
     cli_run_directory_close(&place);
     cli_run_directory_close(&directory);

@@ -10,6 +10,7 @@
 #include "options/options.h"
 #include "ranks.h"
 #include "session/data.h"
+#include "session/not_a_run.h"
 #include "session/plugin.h"
 #include "session/run_directory.h"
 #include "session/session.h"
@@ -145,9 +146,7 @@ cgp_status cli_record_read(const cli_run_directory *directory, json_t **record) 
         CGP_TRY(cli_run_directory_open(directory, CLI_RECORD, O_RDONLY, &fd));
     else if (directory->reason == ENOENT)
         return cgp_fail(CGP_EIO, "run directory %s: no such directory", directory->path);
-    if (fd < 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory->record,
-                        strerror(directory->fd < 0 ? directory->reason : ENOENT));
+    if (fd < 0) return cli_not_a_run(directory, directory->fd < 0 ? directory->reason : ENOENT);
     CGP_TRY(cli_json_read_open(fd, directory->record, LARGEST_RECORD, record));
     translate(*record);
     if (cli_record_model(*record)) return CGP_OK;

@@ -24,6 +24,7 @@
 #include "options/resolve.h"
 #include "ranks.h"
 #include "session/entries.h"
+#include "session/not_a_run.h"
 #include "session/record.h"
 #include "text.h"
 
@@ -86,12 +87,11 @@ static cgp_status find_record(cli_run *run) {
                         "run directory %s: has parts of a run but no run.json (--overwrite deletes "
                         "them and starts over)",
                         run->directory.path);
-    if (!options->operand || options->data.count == 0 || options->from_step >= 0)
-        return cgp_fail(CGP_EINVAL,
-                        "--resume: %s has no run yet (MODEL and --data start one; or another "
-                        "--run)",
-                        run->directory.path);
-    return CGP_OK;
+    if (options->operand && options->data.count > 0 && options->from_step < 0) return CGP_OK;
+    CGP_TRY(cli_suggest_run(&run->directory));
+    return cgp_fail(CGP_EINVAL,
+                    "--resume: %s has no run yet (MODEL and --data start one; or another --run)",
+                    run->directory.path);
 }
 
 static cgp_status no_memory(void) {
