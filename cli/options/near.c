@@ -70,6 +70,8 @@ static const struct {
     {",output,output-dir,out-dir,run-dir,save,save-dir,checkpoint-dir,log-dir,logdir,",
      CLI_OPTION_RUN},
     {",force,replace,restart,", CLI_OPTION_OVERWRITE},
+    {",tb,tb-dir,tensorboard-dir,tensorboard-log-dir,logging-dir,report-to,",
+     CLI_OPTION_TENSORBOARD},
     {",continue,resume-from,resume-from-checkpoint,auto-resume,", CLI_OPTION_RESUME},
     {",checkpoint,step,ckpt,load-step,", CLI_OPTION_FROM_STEP},
     {",save-interval,save-steps,checkpoint-every,checkpoint-interval,", CLI_OPTION_SAVE_EVERY},

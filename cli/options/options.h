@@ -99,6 +99,7 @@ typedef struct cli_run_options {
         *prompt, *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config, *plan,
         *plan_out, *calibrate;
+    const char *tensorboard;
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out, *layout;
     bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, ops, nesterov,
         decay_all, help, verbose, quiet, wait;

@@ -76,8 +76,10 @@ cgp_status cli_metrics_log(cli_metrics *metrics, json_t *line) {
     const bool good = json_dumpf(line, metrics->file, JSON_COMPACT) == 0 &&
                       fputc('\n', metrics->file) != EOF && fflush(metrics->file) == 0;
     metrics->last = json_integer_value(json_object_get(line, "step"));
+    const cgp_status status =
+        good ? cli_events_write(&metrics->events, metrics->last, line) : unwritable(metrics);
     json_decref(line);
-    return good ? CGP_OK : unwritable(metrics);
+    return status;
 }
 
 static bool write_at(int fd, const char *bytes, size_t count, off_t at) {
@@ -99,18 +101,21 @@ cgp_status cli_metrics_add(cli_metrics *metrics, json_t *members) {
     if (reason && write_at(fd, "}\n", 2, end - 2)) (void)!ftruncate(fd, end);
     free(text);
     free(dump);
-    json_decref(members);
     errno = reason;
-    if (reason || fseek(metrics->file, 0, SEEK_END) != 0) return unwritable(metrics);
-    return CGP_OK;
+    cgp_status status = CGP_OK;
+    if (reason || fseek(metrics->file, 0, SEEK_END) != 0) status = unwritable(metrics);
+    if (status == CGP_OK) status = cli_events_write(&metrics->events, metrics->last, members);
+    json_decref(members);
+    return status;
 }
 
 cgp_status cli_metrics_sync(cli_metrics *metrics) {
-    if (fflush(metrics->file) == 0 && fsync(fileno(metrics->file)) == 0) return CGP_OK;
-    return unwritable(metrics);
+    if (fflush(metrics->file) != 0 || fsync(fileno(metrics->file)) != 0) return unwritable(metrics);
+    return cli_events_sync(&metrics->events);
 }
 
 void cli_metrics_close(cli_metrics *metrics) {
+    cli_events_close(&metrics->events);
     if (metrics->file) fclose(metrics->file);
     *metrics = (cli_metrics){0};
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.h -- metrics.jsonl: one object per step, in order, even if the run was killed and
- * resumed:
+ * resumed. docs/reference/metrics-files.md has the keys:
  *
  *     {"step":42,"loss":2.31,"lr":0.001,"gradient_norm":0.9,"seconds":0.2,
  *      "tokens_per_second":5120,"bubble":0.1,"validation_loss":2.4}
@@ -12,9 +12,8 @@
 #ifndef CGPIPE_CLI_METRICS_H
 #define CGPIPE_CLI_METRICS_H
 
-#include <cgpipe/base.h>
+#include "report/events.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 typedef struct cli_run_directory cli_run_directory;
@@ -23,6 +22,9 @@ typedef struct cli_metrics {
     const char *path; /* path of the file, borrowed */
     FILE *file;       /* NULL: the file is not open */
     int64_t last;     /* step of the last line; 0: none */
+    /* The same numbers as event files, which the caller opens, with --tensorboard. The functions
+     * below write, sync and close them too. */
+    cli_events events;
 } cli_metrics;
 
 /* Open the file, and cut off a half-written line and all lines after `step`. `step` is the step of

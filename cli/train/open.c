@@ -60,6 +60,15 @@ static cgp_status check_meanwhile(const training *t) {
                     t->run.directory.record);
 }
 
+/* Tell whether this start is the first with its --tensorboard. If not, the event files in there are
+ * those of this run. */
+static bool begins_events(const training *t) {
+    const json_t *options = json_object_get(t->run.before, "options");
+    const char *before = json_string_value(json_object_get(options, "tensorboard"));
+    return cli_record_starts(t->run.before) == 0 || !before || !t->run.options.tensorboard ||
+           strcmp(before, t->run.options.tensorboard) != 0;
+}
+
 /* Open and check files. The run's directory is made last, when nothing else can fail. If it stays
  * empty, it is removed. */
 static cgp_status check_files(training *t) {
@@ -69,6 +78,7 @@ static cgp_status check_files(training *t) {
     if (writes) CGP_TRY(cli_resume_check_free(&t->run));
     CGP_TRY(cli_json_check(options));
     CGP_TRY(cli_trace_check(options));
+    if (writes) CGP_TRY(cli_events_check(options, begins_events(t)));
     if (options->costs_out && writes) CGP_TRY(cli_file_check(options->costs_out));
     if (!t->data.source && (writes || cli_session_reads(&t->run.session)))
         CGP_TRY(cli_train_open_data(t));
@@ -210,6 +220,7 @@ static cgp_status write_run(training *t) {
         CGP_TRY(cli_run_directory_drop_after(&t->run.directory, t->run.options.from_step));
     CGP_TRY(cli_digests_open(&t->digests, &t->run.directory, t->run.session.plan, step, every));
     CGP_TRY(cli_metrics_open(&t->metrics, &t->run.directory, step));
+    CGP_TRY(cli_events_open(&t->metrics.events, &t->run.options, step));
     t->recorder.directory = &t->run.directory;
     t->recorder.start = cli_record_starts(t->run.record);
     if (t->metrics.last < step)

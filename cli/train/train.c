@@ -60,10 +60,11 @@ static void print_watchdog(const training *t) {
 }
 
 /* Delete a new run that failed before its first checkpoint. Return false if the run stays. */
-static bool undo(const training *t) {
+static bool undo(training *t) {
     const bool undone = t->run.directory.locked && t->run.record && !t->run.before &&
                         t->run.saved == 0 &&
                         cli_run_directory_newest(&t->run.directory) == CLI_NO_STEP;
+    if (undone) cli_events_undo(&t->metrics.events);
     if (undone) cli_run_directory_undo(&t->run.directory);
     return undone;
 }
