@@ -212,7 +212,7 @@ static cgp_status open_plugins(cgp_data **out, const cli_run_options *options,
     if (status == CGP_OK)
         return cgp_fail(CGP_EINVAL, "--data %s: cgpipe_data_open of %s returned no data set", data,
                         cli_model_name(of));
-    return cgp_fail((int)status < 0 || status > CGP_EPEER ? CGP_EINVAL : status, "--data %s: %s",
+    return cgp_fail((int)status < 0 || status > CGP_EDIFFERS ? CGP_EINVAL : status, "--data %s: %s",
                     data, *cgp_message() ? cgp_message() : "cgpipe_data_open gave no reason");
 }
 

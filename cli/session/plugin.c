@@ -371,7 +371,7 @@ static cgp_status build(cgp_model *model, const cli_plugin *plugin, const cgp_mo
     const cgp_status status = plugin->build(model, plugin->n_keys > 0 ? values : NULL);
     snprintf(reason, sizeof reason, "%s", cgp_message());
     const cgp_status finished = cgp_model_finish(model);
-    if ((int)status < 0 || status > CGP_EPEER)
+    if ((int)status < 0 || status > CGP_EDIFFERS)
         return cgp_fail(CGP_EINVAL, "%s: cgpipe_model_build: expected a cgp_status, got %d",
                         plugin->path, (int)status);
     if (status != CGP_OK && *reason) return cgp_fail(status, "%s: %s", plugin->path, reason);

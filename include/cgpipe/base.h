@@ -41,6 +41,7 @@ typedef enum cgp_status {
     CGP_ESTATE,  /**< The call is not legal in this state; the message names the call to make. */
     CGP_EDEVICE, /**< A device failed while running a step. */
     CGP_EPEER,   /**< Another rank failed; the message comes from that rank. */
+    CGP_EDIFFERS, /**< A step differs from its replay; the message names the device, if known. */
 } cgp_status;
 
 /**

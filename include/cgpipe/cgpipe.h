@@ -19,6 +19,7 @@
 #include <cgpipe/pipeline.h>
 #include <cgpipe/parameters.h>
 #include <cgpipe/digest.h>
+#include <cgpipe/replay.h>
 #include <cgpipe/save.h>
 #include <cgpipe/profile.h>
 #include <cgpipe/checkpoint.h>

@@ -147,6 +147,15 @@ typedef struct cgp_plan_options {
      *  gradient is complete only after cgp_pipeline_complete_gradients(), while steps accumulate,
      *  or if `optim` has a clip_norm. With 1 replica, this changes nothing. [false] */
     bool shard_optimizer;
+    /** Reserve memory to keep the state before a step, and to run the step again on other devices
+     *  (cgpipe/replay.h). All devices must have the same backend. With `replay` there is one rank
+     *  and one replica, and neither `inference` nor `external_loss`. [false] */
+    bool replay;
+    /** [n_replay_on] With `replay`: replay_on[d] is the device on which a replay runs the stages of
+     *  device d. There must be a number for each device. Several numbers may be equal.
+     *  [NULL: d + 1, and 0 for the last device] */
+    const int *replay_on;
+    int n_replay_on;
 } cgp_plan_options;
 
 /** Replicas exchange gradients in pieces of at most this many bytes. */
@@ -177,7 +186,10 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
                                 1,
                                 0,
                                 1,
-                                false};
+                                false,
+                                false,
+                                NULL,
+                                0};
     return options;
 }
 
@@ -265,8 +277,8 @@ typedef struct cgp_plan_device {
     /** The device's buffers for messages to other devices, including devices of other processes on
      *  this host. */
     int64_t transfer_bytes;
-    /** All planned bytes except parameters, gradients, optimizer, state, partial gradients and
-     *  packed. */
+    /** All planned bytes except parameters, gradients, optimizer, state, partial gradients, packed
+     *  and replay. */
     int64_t activation_bytes;
     int64_t planned_bytes; /**< Sum of all sections. */
     /** Values that change from step to step, and scalars, on a device that does not share the
@@ -292,6 +304,9 @@ typedef struct cgp_plan_device {
     int64_t outside_bytes;
     /** Partial sums of gradients, if there are gradient groups. */
     int64_t partial_gradient_bytes;
+    /** With `replay`: bytes of the kept parameters, optimizer state and states, plus the bytes by
+     *  which the largest replay on this device exceeds the device's other sections. */
+    int64_t replay_bytes;
 } cgp_plan_device;
 
 /**

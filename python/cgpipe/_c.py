@@ -28,7 +28,7 @@ from cgpipe.errors import ArgumentError, by_status
 
 ENUMS: Dict[str, List[str]] = {
     "cgp_status": ["CGP_OK", "CGP_EINVAL", "CGP_ENOMEM", "CGP_ELIMIT", "CGP_EIO", "CGP_EFORMAT",
-                   "CGP_ESTATE", "CGP_EDEVICE", "CGP_EPEER"],
+                   "CGP_ESTATE", "CGP_EDEVICE", "CGP_EPEER", "CGP_EDIFFERS"],
     "cgp_log_level": ["CGP_LOG_ERROR", "CGP_LOG_WARN", "CGP_LOG_INFO", "CGP_LOG_DEBUG"],
     "cgp_dtype": ["CGP_F32", "CGP_I32", "CGP_BF16", "CGP_I64"],
     "cgp_optim_kind": ["CGP_OPTIM_SGD", "CGP_OPTIM_ADAMW", "CGP_OPTIM_ADAM", "CGP_OPTIM_RMSPROP"],
@@ -163,7 +163,8 @@ class cgp_plan_options(_Struct):
                 ("memory_limit", c_int64), ("external_loss", c_bool), ("precision", c_int),
                 ("deferred_batch_norm", c_bool), ("ranks", c_int), ("convolution", c_int),
                 ("gradient_groups", c_int), ("in_flight", c_int), ("replicas", c_int),
-                ("shard_optimizer", c_bool)]
+                ("shard_optimizer", c_bool), ("replay", c_bool), ("replay_on", POINTER(c_int)),
+                ("n_replay_on", c_int)]
 
 
 class cgp_plan_stage(Structure):
@@ -183,7 +184,8 @@ class cgp_plan_device(Structure):
                 ("activation_bytes", c_int64), ("planned_bytes", c_int64), ("step_bytes", c_int64),
                 ("host_bytes", c_int64), ("receive_bytes", c_int64), ("rank", c_int),
                 ("variants", c_int), ("ordinal", c_int), ("limit_bytes", c_int64),
-                ("outside_bytes", c_int64), ("partial_gradient_bytes", c_int64)]
+                ("outside_bytes", c_int64), ("partial_gradient_bytes", c_int64),
+                ("replay_bytes", c_int64)]
 
 
 class cgp_plan_edge(Structure):

@@ -73,8 +73,14 @@ class PeerError(CgpipeError, RuntimeError):
     status = "CGP_EPEER"
 
 
+class DiffersError(CgpipeError, RuntimeError):
+    """A step differs from its replay; the message names the device, if it is known."""
+
+    status = "CGP_EDIFFERS"
+
+
 _CLASSES = [CgpipeError, ArgumentError, OutOfMemoryError, LimitError, FileError, FormatError,
-            StateError, DeviceError, PeerError]
+            StateError, DeviceError, PeerError, DiffersError]
 
 
 def by_status(status: int, message: str) -> CgpipeError:

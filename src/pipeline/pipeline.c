@@ -6,6 +6,7 @@
 #include "pipeline/requests.h"
 #include "pipeline/crew.h"
 #include "pipeline/memory.h"
+#include "pipeline/replay.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/bind.h"
 #include "pipeline/run/clocks.h"
@@ -75,6 +76,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     CGP_TRY(cgp__step_init(pipeline->step, plan, seed));
     if (owner) executor->owner = owner->executor;
     if (owner) pipeline->step->shared = owner->step->shared;
+    if (executor->lender) return CGP_OK; /* the lender has allocated all memory */
     return cgp__memory_check_hardware(plan, pipeline->rank, owner != NULL);
 }
 
@@ -99,7 +101,8 @@ static cgp_status agree(cgp_pipeline *pipeline) {
     cgp__ranks *ranks = pipeline->ranks;
     CGP_TRY(cgp__ranks_compare(ranks, pipeline->plan, pipeline->step->seed));
     CGP_TRY(cgp__ranks_exchange_places(ranks));
-    CGP_TRY(cgp__memory_check_hosts(ranks, pipeline->plan, pipeline->executor->owner != NULL));
+    if (!pipeline->executor->lender)
+        CGP_TRY(cgp__memory_check_hosts(ranks, pipeline->plan, pipeline->executor->owner != NULL));
     return cgp__clocks_read(ranks);
 }
 
@@ -108,7 +111,7 @@ static cgp_status build(cgp_pipeline *pipeline) {
     const cgp__run *run = NULL;
     CGP_TRY(agree(pipeline));
     cgp_status status = cgp__executor_start(executor);
-    if (status == CGP_OK && !executor->owner)
+    if (status == CGP_OK && !executor->owner && !executor->lender)
         status = cgp__team_run_untimed(pipeline->team, cgp__job_initialize, &pipeline->step->seed);
     CGP_TRY(share_bytes(executor, status));
     CGP_TRY(cgp__shared_edges_open(executor));
@@ -225,13 +228,21 @@ cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out, const cgp_plan *plan,
     return status;
 }
 
-void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
-    if (!pipeline || pipeline->process != getpid())
-        return; /* free nothing in a child process: the workers belong to the parent process */
-    if (pipeline->crew && !cgp__crew_is_calling(pipeline->crew)) {
-        end_crew(pipeline->crew, pipeline->setup->replicas);
-        return;
-    }
+cgp_status cgp__pipeline_create_lent(cgp_pipeline **out, const cgp_pipeline *lender, int layout) {
+    cgp_pipeline *pipeline = NULL;
+    CGP_TRY(make(&pipeline));
+    pipeline->executor->lender = lender->executor;
+    pipeline->executor->layout = pipeline->executor->replay = layout;
+    cgp_status status = allocate(pipeline, lender->plan, lender->step->seed, NULL, NULL, NULL);
+    if (status == CGP_OK) status = build(pipeline);
+    if (status == CGP_OK)
+        *out = pipeline;
+    else
+        cgp_pipeline_destroy(pipeline);
+    return status;
+}
+
+bool cgp__pipeline_destroy(cgp_pipeline *pipeline) {
     cgp__team *team = pipeline->team;
     const bool all_idle = cgp__team_release(team);
     if (all_idle) cgp__link_ends_close(pipeline->executor);
@@ -239,12 +250,26 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     if (all_idle || (!team->stuck_shares_memory && !pipeline->ranks->transport))
         (void)cgp__team_run_untimed(team, cgp__job_destroy_device, NULL);
     cgp__team_stop(team);
-    if (!all_idle) return; /* a worker hangs: keep all memory that it may touch (team.c) */
+    if (!all_idle) return false; /* a worker hangs: keep all memory that it may touch (team.c) */
     cgp__executor_deinit(pipeline->executor);
     cgp__ranks_deinit(pipeline->ranks);
     cgp__step_deinit(pipeline->step);
     cgp__team_deinit(team);
     free(pipeline); /* the pipeline is the first member of `whole`, so this frees all parts */
+    return true;
+}
+
+void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
+    if (!pipeline || pipeline->process != getpid())
+        return; /* free nothing in a child process: the workers belong to the parent process */
+    if (pipeline->crew && !cgp__crew_is_calling(pipeline->crew)) {
+        end_crew(pipeline->crew, pipeline->setup->replicas);
+        return;
+    }
+    cgp__replay *replay = pipeline->replay;
+    const bool all_idle = cgp__replay_stop(replay);
+    if (!all_idle) pipeline->executor->keeps = true;
+    if (cgp__pipeline_destroy(pipeline) && all_idle) cgp__replay_free(replay);
 }
 
 cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank) {

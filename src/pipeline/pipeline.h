@@ -20,6 +20,7 @@ typedef struct cgp__crew cgp__crew;
 typedef struct cgp__executor cgp__executor;
 typedef struct cgp__measured cgp__measured;
 typedef struct cgp__ranks cgp__ranks;
+typedef struct cgp__replay cgp__replay;
 typedef struct cgp__setup cgp__setup;
 typedef struct cgp__step cgp__step;
 typedef struct cgp__team cgp__team;
@@ -40,6 +41,7 @@ struct cgp_pipeline {
     cgp__step *step;
     cgp__crew *crew; /* the replicas, if they are threads of this process and this is replica 0;
                       * otherwise NULL */
+    cgp__replay *replay; /* NULL: no step was kept to be replayed */
     int sharers; /* number of pipelines created so far that share this pipeline's memory; each of
                   * them has a different seed */
 };

@@ -112,6 +112,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     CGP_TRY(cgp__convolution_check("convolution", o->convolution));
     CGP_TRY(cgp__gradient_groups_check(o->gradient_groups));
     CGP_TRY(check_replicas(o, model));
+    CGP_TRY(cgp__replays_check(o));
     if (o->memory_limit < 0)
         return cgp_fail(CGP_EINVAL, "memory limit: expected bytes >= 0, got %lld",
                         (long long)o->memory_limit);
@@ -245,11 +246,11 @@ static const char *section_text(const char *name, int64_t bytes, char text[64]) 
 }
 
 char *cgp__device_needs_text(const cgp_plan_device *i, char *text, size_t size) {
-    char number[5][32], partial[64], packed[64], step[64], receive[64], outside[64];
+    char number[5][32], partial[64], packed[64], step[64], receive[64], replay[64], outside[64];
     snprintf(
         text, size,
         "device %s: needs %s (parameters, gradients, optimizer and state %s%s%s, slots %s, "
-        "workspace %s, transfer %s%s%s%s)",
+        "workspace %s, transfer %s%s%s%s%s)",
         i->name, cgp_bytes_text(cgp__limited_bytes(i), number[0], sizeof number[0]),
         cgp_bytes_text(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes + i->state_bytes,
                        number[1], sizeof number[1]),
@@ -260,6 +261,7 @@ char *cgp__device_needs_text(const cgp_plan_device *i, char *text, size_t size) 
         cgp_bytes_text(i->transfer_bytes, number[4], sizeof number[4]),
         section_text("step", i->step_bytes, step),
         section_text("receive", i->receive_bytes, receive),
+        section_text("replay", i->replay_bytes, replay),
         section_text("outside the plan", i->outside_bytes, outside));
     return text;
 }
@@ -334,6 +336,7 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     cgp__size_staging(placement, setup, &plan->results);
     CGP_TRY(cgp__count_outside(placement, setup));
     add_up(plan);
+    CGP_TRY(cgp__place_replays(&plan->replays, placement, o));
     return count_variants(plan);
 }
 
@@ -487,6 +490,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
     cgp_schedule_timeline_release(&plan->actions.timeline);
     cgp_schedule_destroy(plan->actions.schedule);
     cgp_schedule_destroy(plan->actions.table);
+    cgp__replays_release(&plan->replays);
     free(plan->links.list);
     free(plan->results.input_gradients);
     free(plan->results.outputs);

@@ -3,7 +3,8 @@
  * part through the header that defines the part. A device has one allocation, with these sections:
  *
  *     pipelines may share    parameters | gradients | optimizer | states
- *     each has its own       scratch | slots ... | workspace | step | transfer, receive | packed */
+ *     each has its own       scratch | slots ... | workspace | step | transfer, receive | packed
+ *     with `replay`          more for replays | kept state (memory/replays.h) */
 #ifndef CGP_SRC_PLAN_H
 #define CGP_SRC_PLAN_H
 
@@ -12,6 +13,7 @@
 #include "plan/links.h"
 #include "plan/memory/packings.h"
 #include "plan/memory/parameters.h"
+#include "plan/memory/replays.h"
 #include "plan/memory/states.h"
 #include "plan/messages.h"
 #include "plan/placement.h"
@@ -28,6 +30,7 @@ struct cgp_plan {
     cgp__results results;
     cgp__actions actions;
     cgp__links links;
+    cgp__replays replays;
     /* Total iterations of the loops whose cost could grow faster than the model. A test reads this
      * count. */
     int64_t steps;

@@ -112,6 +112,10 @@ const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter) {
     return &plan->parameters.copies[plan->parameters.first_copy[parameter]];
 }
 
+const cgp__layout *cgp__plan_layout(const cgp_plan *plan, int layout) {
+    return &plan->replays.layouts[layout];
+}
+
 const cgp__edge_plan *cgp__plan_edge(const cgp_plan *plan, int edge) {
     return &plan->messages.edges[edge];
 }

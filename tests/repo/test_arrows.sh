@@ -19,7 +19,8 @@
 # - <cgpipe/devices.h>: backend
 # - <cgpipe/graph.h>: model
 # - <cgpipe/planner.h>: plan
-# - <cgpipe/digest.h>, <cgpipe/parameters.h>, <cgpipe/profile.h>, <cgpipe/save.h>: pipeline
+# - <cgpipe/digest.h>, <cgpipe/parameters.h>, <cgpipe/profile.h>, <cgpipe/replay.h>,
+#   <cgpipe/save.h>: pipeline
 #
 # A module may include headers of its own and of the modules in its row. Only programs may include
 # <cgpipe/cgpipe.h> and <cgpipe/models/...>. No header and no file outside src/plan may include
@@ -112,7 +113,7 @@ check() {
                     owner = "data" # headers of the module data
                 if (owner == "graph")
                     owner = "model" # model reads and writes graph files
-                if (owner == "digest" || owner == "parameters" || owner == "profile" || owner == "save")
+                if (owner == "digest" || owner == "parameters" || owner == "profile" || owner == "replay" || owner == "save")
                     owner = "pipeline"
                 if (owner == "compare")
                     owner = "schedule"

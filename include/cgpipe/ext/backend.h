@@ -252,7 +252,8 @@ typedef struct cgp_backend_device {
      *  a waiting thread may spin. */
     bool (*has_cores)(const cgp_device *device);
 
-    /** Allocate zeroed memory at a multiple of 64 bytes, resident on return. */
+    /** Allocate zeroed memory at a multiple of 64 bytes, resident on return. Another device of this
+     *  process on the same hardware may use the memory too, but not at the same time. */
     cgp_status (*memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*memory_destroy)(cgp_device *device, void *memory, size_t bytes);
     /** Allocate zeroed host memory with the same alignment, for copies from and to devices of the

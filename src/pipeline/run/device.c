@@ -15,18 +15,27 @@
 #include "pipeline/run/staging.h"
 #include "pipeline/run/worker.h"
 #include "plan/memory/devices.h"
+#include "plan/memory/replays.h"
 #include "plan/setup.h"
 
 #include <stdlib.h>
+
+/* Return the number of the device on whose hardware, and in whose memory, the worker's device is
+ * placed. */
+static int place_of(const cgp__worker *worker) {
+    const cgp__executor *executor = worker->executor;
+    return executor->lender ? cgp__plan_layout(worker->plan, executor->layout)->on[worker->index]
+                            : worker->index;
+}
 
 /* Return the device's options. Ranks that share cores number their devices of one backend
  * consecutively, so these devices divide the cores among themselves. */
 static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
     const cgp__ranks *ranks = worker->ranks;
-    cgp_device_options options = cgp__plan_device(plan, worker->index)->options;
+    cgp_device_options options = cgp__plan_device(plan, place_of(worker))->options;
     if (worker->backend->device.isa) options.isa = ranks->isa;
-    const int devices = cgp_plan_devices(plan), here = ranks->replica * devices + worker->index;
+    const int devices = cgp_plan_devices(plan), here = ranks->replica * devices + place_of(worker);
     for (int k = 0; k < cgp__plan_setup(plan)->replicas * devices; k++) {
         const int d = k % devices, rank = cgp_plan_device_at(plan, d)->rank;
         if (!ranks->may_pin || cgp__plan_device(plan, d)->backend != worker->backend ||
@@ -47,6 +56,18 @@ static void bind_shared(cgp__worker *worker, const cgp__worker *owner) {
     worker->gradients = owner ? owner->gradients : worker->memory + device->gradients;
     worker->optimizer = owner ? owner->optimizer : worker->memory + device->optimizer;
     worker->states = owner ? owner->states : worker->memory + device->state;
+}
+
+/* Place the device's sections in the allocations of another executor. */
+static cgp_status borrow_memory(cgp__worker *worker) {
+    const cgp__executor *executor = worker->executor;
+    const cgp__layout *layout = cgp__plan_layout(worker->plan, executor->layout);
+    const cgp__worker *lender = &executor->lender->workers[place_of(worker)];
+    worker->memory = lender->memory + layout->memory[worker->index];
+    bind_shared(worker, NULL);
+    if (!lender->host) return CGP_OK;
+    worker->host = lender->host + layout->host[worker->index];
+    return cgp__staging_create(worker);
 }
 
 /* Allocate the planned device memory, and the planned host memory for copies. */
@@ -104,8 +125,11 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
 
 cgp_status cgp__job_create_memory(cgp__worker *worker, void *unused) {
     (void)unused;
-    CGP_TRY(create_memory(worker));
-    log_memory(worker);
+    if (worker->executor->lender)
+        CGP_TRY(borrow_memory(worker));
+    else
+        CGP_TRY(create_memory(worker));
+    if (!worker->executor->lender) log_memory(worker);
     CGP_TRY(create_words(worker));
     CGP_TRY(cgp__queues_create(worker));
     CGP_TRY(cgp__exchange_create(worker));
@@ -127,9 +151,10 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     cgp__staging_destroy(worker);
     if (worker->device) cgp__link_ends_destroy_events(worker);
     if (worker->device) cgp__shared_edges_destroy_events(worker);
-    if (worker->host)
+    const bool borrows = worker->executor->lender != NULL;
+    if (worker->host && !borrows)
         backend->device.host_memory_destroy(worker->device, worker->host, (size_t)info->host_bytes);
-    if (worker->memory && !worker->executor->keeps)
+    if (worker->memory && !borrows && !worker->executor->keeps)
         backend->device.memory_destroy(worker->device, worker->memory,
                                        (size_t)worker->measured->bytes);
     if (worker->device) backend->device.destroy(worker->device);

@@ -10,6 +10,7 @@
 #include "pipeline/run/flips.h"
 #include "pipeline/run/injected_faults.h"
 #include "pipeline/run/measured.h"
+#include "pipeline/run/message_hashes.h"
 #include "pipeline/run/packings.h"
 #include "pipeline/run/queues.h"
 #include "pipeline/run/ranks.h"
@@ -162,12 +163,18 @@ static bool discard_freed(const cgp__execution *s) {
     return status == CGP_OK || cgp__fail_on_device(s, -1);
 }
 
+static bool hash_message(const cgp__execution *s) {
+    if (!s->worker->executor->messages || cgp__message_hash(s) == CGP_OK) return true;
+    return cgp__fail_on_device(s, -1);
+}
+
 static bool run_action(const cgp__execution *s) {
     cgp__in_flight *action = cgp__in_flight_begin(s);
     if (!action) return false;
     if (s->worker->executor->faults && !apply_injected_faults(s)) return false;
     if (s->bound->action.edge >= 0)
-        return cgp__transfer(s, action) && discard_freed(s) && cgp__in_flight_end(s, action);
+        return cgp__transfer(s, action) && hash_message(s) && discard_freed(s) &&
+               cgp__in_flight_end(s, action);
     if (!cgp__in_flight_start(s, action) || !cgp__compute(s)) return false;
     if (s->worker->executor->faults && cgp__flip_result(s) != CGP_OK)
         return cgp__fail_on_device(s, -1);

@@ -49,6 +49,10 @@ struct cgp__executor {
     /* The executor that owns parameters, gradients, optimizer state and op states; NULL: this
      * executor owns them. */
     const cgp__executor *owner;
+    /* The executor in whose allocations this executor places its devices, in layout `layout` of
+     * the plan (plan/memory/replays.h); NULL: this executor allocates memory. */
+    const cgp__executor *lender;
+    int layout;
     cgp__team *team;
     cgp__ranks *ranks;
     cgp__worker *workers;    /* [devices] workers of other ranks have no thread and no device */
@@ -66,6 +70,8 @@ struct cgp__executor {
     struct cgp__injected_faults *faults; /* faults of CGP_FAULT; NULL: none */
 
     /* Written by the caller's thread between jobs. */
+    int replay; /* 0: steps; 1, 2: a replay of a step. Faults of CGP_FAULT apply to one of them. */
+    struct cgp__message_hashes *messages; /* hashes of the run's messages; NULL: none are made */
     struct cgp__runs *runs; /* bound action lists (bind.c); NULL: there are none yet */
     int losses_capacity, rows_capacity;
     char *rows; /* per-step constants: one row for each micro-batch of the largest run */

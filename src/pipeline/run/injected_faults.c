@@ -15,10 +15,13 @@
  *                          selects the bit
  *     flip:2U              in the update, a bit of parameters or optimizer state flips on the
  *                          device of stage 2
+ *     flip:2kept           before a replay, a bit of the kept state of that device flips
  *
  * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 means action 3B5 in the step after the
- * first 7 steps. `kill:rank=2,at=3B5` applies only on rank 2, if this rank has the action. The
- * list is read when a pipeline is created, and is printed at every log level. */
+ * first 7 steps. `kill:rank=2,at=3B5` applies only on rank 2, if this rank has the action. A fault
+ * does not apply to replays; `flip:replay=1,at=2W5` applies only to the replay, and replay=2 only
+ * to the second replay. The list is read when a pipeline is created, and is printed at every log
+ * level. */
 #include "pipeline/run/injected_faults.h"
 
 #include "base/json.h"
@@ -72,8 +75,10 @@ static const struct {
 typedef struct fault {
     effect effect;
     cgp_action action; /* action to which the fault applies; DELAY_ALL has none */
-    bool update;       /* FLIP: set if the bit flips in the update of the action's stage */
+    bool update, kept; /* FLIP: set if the bit flips in the update, or in the kept state, of the
+                        * action's stage */
     int rank, step;    /* -1: any */
+    int replay;        /* 0: the step; 1, 2: a replay */
     int number;        /* FLIP: selects the bit */
     double seconds;    /* delay of DELAY and LATE; longest delay of DELAY_ALL */
 } fault;
@@ -103,15 +108,16 @@ static const char *read_action(const char *text, cgp_action *action) {
     return read_number(text + length, &action->microbatch);
 }
 
-/* Read the target of a flip: "2W5", "2U", or "U", which means stage 0. Return the rest of the
- * text. */
+/* Read the target of a flip: "2W5", "2U", "2kept", "U" or "kept"; the last two mean stage 0. Return
+ * the rest of the text. */
 static const char *read_flip(const char *text, fault *f) {
     const size_t digits = strspn(text, "0123456789");
     f->update = text[digits] == 'U';
-    if (!f->update) return read_action(text, &f->action);
+    f->kept = strncmp(text + digits, "kept", 4) == 0;
+    if (!f->update && !f->kept) return read_action(text, &f->action);
     f->action = (cgp_action){.edge = -1};
     if (digits > 0 && !read_number(text, &f->action.stage)) return NULL;
-    return text + digits + 1;
+    return text + digits + (f->kept ? 4 : 1);
 }
 
 /* Read a decimal number, in units of `unit` seconds. The text must end after the number. */
@@ -123,15 +129,17 @@ static bool read_seconds(const char *text, double unit, double *seconds) {
 
 /* Read an optional prefix such as "rank=2,at=" and return the rest of the text; NULL if the prefix
  * is malformed. */
-static const char *read_rank(const char *text, int *rank) {
-    if (strncmp(text, "rank=", 5) != 0) return text;
-    text = read_number(text + 5, rank);
+static const char *read_prefix(const char *text, const char *name, int *number) {
+    const size_t length = strlen(name);
+    if (!text || strncmp(text, name, length) != 0) return text;
+    text = read_number(text + length, number);
     return text && strncmp(text, ",at=", 4) == 0 ? text + 4 : NULL;
 }
 
 /* Read the action of a fault: the text after "fail:". */
 static bool read_place(const char *text, fault *f) {
-    text = read_rank(text, &f->rank);
+    text = read_prefix(text, "rank=", &f->rank);
+    text = read_prefix(text, "replay=", &f->replay);
     if (text) text = f->effect == FLIP ? read_flip(text, f) : read_action(text, &f->action);
     if (text && *text == '@') text = read_number(text + 1, &f->step);
     if (text && *text == ':' && f->effect == FLIP) text = read_number(text + 1, &f->number);
@@ -179,10 +187,11 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
         return CGP_OK;
     }
     const bool all = f.effect == DELAY_ALL;
-    if (is_ours(executor, &f)) /* print at every log level, because the fault may change weights */
+    if (!executor->lender && is_ours(executor, &f)) /* print at every log level, because the fault may change weights */
         cgp_log(CGP_LOG_ERROR, "pipeline", "CGP_FAULT: %s: %s %s", text,
                 all        ? "this fault"
                 : f.update ? "the update"
+                : f.kept   ? "the kept state"
                            : cgp_action_text(&f.action, action, sizeof action),
                 effects[f.effect].text);
     struct cgp__injected_faults *list = executor->faults;
@@ -232,13 +241,13 @@ static int64_t delayed_until(const cgp__executor *executor, const cgp_action *ac
 
 /* Return true if a fault applies to this rank and this step. */
 static bool is_here(const cgp__executor *executor, const fault *f) {
-    return (f->rank < 0 || f->rank == executor->ranks->rank) &&
+    return (f->rank < 0 || f->rank == executor->ranks->rank) && f->replay == executor->replay &&
            (f->step < 0 || (uint64_t)f->step == executor->context.step);
 }
 
 static bool is_of(const cgp__executor *executor, const fault *f, const cgp_action *action) {
-    if (f->effect == DELAY_ALL) return action->edge < 0;
-    return !f->update && f->action.kind == action->kind && f->action.stage == action->stage &&
+    if (f->effect == DELAY_ALL) return action->edge < 0 && executor->replay == 0;
+    return !f->update && !f->kept && f->action.kind == action->kind && f->action.stage == action->stage &&
            f->action.microbatch == action->microbatch && is_here(executor, f);
 }
 
@@ -260,6 +269,20 @@ bool cgp__injected_update_flip(const cgp__executor *executor, int device, int *f
         const fault *f = &all->faults[(*from)++];
         *number = f->number;
         if (f->update && is_here(executor, f) &&
+            f->action.stage < cgp_plan_stages(executor->plan) &&
+            cgp_plan_stage_at(executor->plan, f->action.stage)->device == device)
+            return true;
+    }
+    return false;
+}
+
+bool cgp__injected_kept_flip(const cgp__executor *executor, int device, int64_t step, int *from,
+                             int64_t *number) {
+    const struct cgp__injected_faults *all = executor->faults;
+    while (all && *from < all->n) {
+        const fault *f = &all->faults[(*from)++];
+        *number = f->number;
+        if (f->kept && (f->step < 0 || f->step == step) &&
             f->action.stage < cgp_plan_stages(executor->plan) &&
             cgp_plan_stage_at(executor->plan, f->action.stage)->device == device)
             return true;

@@ -30,6 +30,10 @@ bool cgp__injected_flip(const cgp__executor *executor, const cgp_action *action,
 bool cgp__injected_update_flip(const cgp__executor *executor, int device, int *from,
                                int64_t *number);
 
+/* Find the next flip of the kept state of a device, before the replay of step `step`. */
+bool cgp__injected_kept_flip(const cgp__executor *executor, int device, int64_t step, int *from,
+                             int64_t *number);
+
 /* Return true if a fault names this action. All earlier actions must then end before the fault is
  * applied. */
 bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *action);

@@ -9,13 +9,13 @@
  * depend on how the plan places tensors. */
 #include <cgpipe/digest.h>
 
-#include "base/nh.h"
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/crew.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/run/agreements.h"
 #include "pipeline/run/gathers.h"
+#include "pipeline/run/hasher.h"
 #include "pipeline/run/jobs.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/parameters.h"
@@ -31,22 +31,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 64 * CGP__NH_BLOCK }; /* number of bytes that one copy from a device transfers */
-
-typedef unsigned char tensor_hash[CGP_DIGEST_TENSOR_BYTES];
-
-/* Memory for the part of a digest that one device computes. Written by the device's worker. `piece`
- * is NULL if the device shares the host's memory. */
-typedef struct device_part {
-    cgp__sha256 *hash;
-    char *piece;
-} device_part;
+typedef cgp__hash16 tensor_hash;
+_Static_assert(sizeof(tensor_hash) == CGP_DIGEST_TENSOR_BYTES, "as documented");
 
 /* Memory for digests, allocated when the first digest is computed. */
 struct cgp__digests {
     cgp__nh_key key;
     int n_devices;
-    device_part *devices; /* [devices] the part of each device; zero for devices of other ranks */
+    cgp__hasher *devices; /* [devices] used by the device's worker; zero for devices of other
+                           * ranks */
     tensor_hash *hashes;  /* [tensors] hash of each tensor, written by the worker of the tensor's
                            * device */
     tensor_hash *packed;  /* [tensors] the hashes, ordered by the rank of each tensor's owner */
@@ -107,10 +100,8 @@ size_t cgp_plan_digest_bytes(const cgp_plan *plan) {
 
 void cgp__digests_destroy(struct cgp__digests *digests) {
     if (!digests) return;
-    for (int d = 0; digests->devices && d < digests->n_devices; d++) {
-        cgp__sha256_destroy(digests->devices[d].hash);
-        free(digests->devices[d].piece);
-    }
+    for (int d = 0; digests->devices && d < digests->n_devices; d++)
+        cgp__hasher_release(&digests->devices[d]);
     cgp__sha256_destroy(digests->root);
     free(digests->whole);
     free(digests->packed);
@@ -141,11 +132,9 @@ static cgp_status fill(const cgp_pipeline *pipeline, struct cgp__digests *digest
     if (pipeline->setup->shards) CGP_TRY(CGP__NEW(digests->whole, largest_trained(plan), "digest"));
     CGP_TRY(cgp__sha256_create(&digests->root));
     for (int d = 0; d < digests->n_devices; d++) {
-        device_part *part = &digests->devices[d];
         if (!cgp__plan_is_on(plan, d, pipeline->rank)) continue;
-        CGP_TRY(cgp__sha256_create(&part->hash));
-        if (!cgp__plan_device(plan, d)->backend->host_addressable)
-            CGP_TRY(CGP__NEW(part->piece, PIECE, "digest"));
+        CGP_TRY(cgp__hasher_create(&digests->devices[d], &digests->key,
+                                   !cgp__plan_device(plan, d)->backend->host_addressable));
     }
     return CGP_OK;
 }
@@ -179,40 +168,6 @@ static const char *data_of(const cgp__worker *worker, const cgp__saved_tensor *t
     return (const char *)cgp__optimizer_data(worker, &all, t->number);
 }
 
-/* Add the blocks of `bytes` bytes of host memory to the worker's SHA-256. */
-static cgp_status add_blocks(const cgp__worker *worker, const cgp__nh_key *key, cgp__sha256 *hash,
-                             const char *data, size_t bytes) {
-    uint64_t sums[64][CGP__NH_PASSES];
-    int n = 0;
-    for (size_t at = 0; at < bytes && !cgp__is_stopped(worker); at += CGP__NH_BLOCK) {
-        const size_t left = bytes - at;
-        cgp__nh(key, data + at, left < CGP__NH_BLOCK ? left : CGP__NH_BLOCK, sums[n++]);
-        if (n < 64 && left > CGP__NH_BLOCK) continue;
-        CGP_TRY(cgp__sha256_add(hash, sums, (size_t)n * sizeof sums[0]));
-        n = 0;
-    }
-    return CGP_OK;
-}
-
-/* Hash a tensor at `data`. The address is in device memory or, if `on_host`, in host memory. */
-static cgp_status hash_data(cgp__worker *worker, const struct cgp__digests *digests,
-                            const char *data, bool on_host, size_t bytes, tensor_hash out) {
-    const device_part *part = &digests->devices[worker->index];
-    const bool copies = part->piece && !on_host;
-    unsigned char digest[32];
-    CGP_TRY(cgp__sha256_restart(part->hash));
-    if (!copies) CGP_TRY(add_blocks(worker, &digests->key, part->hash, data, bytes));
-    for (size_t at = 0; copies && at < bytes; at += PIECE) {
-        const size_t n = bytes - at < PIECE ? bytes - at : PIECE;
-        CGP_TRY(cgp__worker_read(worker, part->piece, data + at, n));
-        if (cgp__is_stopped(worker)) return CGP_OK;
-        CGP_TRY(add_blocks(worker, &digests->key, part->hash, part->piece, n));
-    }
-    CGP_TRY(cgp__sha256_finish_bytes(part->hash, digest));
-    memcpy(out, digest, sizeof(tensor_hash));
-    return CGP_OK;
-}
-
 /* Hash all tensors that the worker's device owns. */
 static cgp_status hash_device(cgp__worker *worker, void *argument) {
     const struct cgp__digests *digests = argument;
@@ -222,8 +177,8 @@ static cgp_status hash_device(cgp__worker *worker, void *argument) {
     for (int i = 0; i < n && !cgp__is_stopped(worker); i++) {
         const cgp__saved_tensor t = tensor_at(plan, i);
         if (t.device == worker->index && !is_in_parts(plan, &t))
-            CGP_TRY(hash_data(worker, digests, data_of(worker, &t), false, cgp__saved_bytes(&t),
-                              digests->hashes[i]));
+            CGP_TRY(cgp__hasher_run(worker, &digests->devices[worker->index], data_of(worker, &t),
+                                    false, cgp__saved_bytes(&t), digests->hashes[i]));
     }
     return CGP_OK;
 }
@@ -239,7 +194,8 @@ typedef struct gathered {
 
 static cgp_status hash_gathered(cgp__worker *worker, void *argument) {
     const gathered *g = argument;
-    return hash_data(worker, g->digests, (const char *)g->digests->whole, true, g->bytes, g->hash);
+    return cgp__hasher_run(worker, &g->digests->devices[worker->index],
+                           (const char *)g->digests->whole, true, g->bytes, g->hash);
 }
 
 /* Gather and hash each optimizer state whose parts are on different replicas. */

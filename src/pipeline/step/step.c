@@ -14,6 +14,7 @@
 #include "pipeline/run/gathers.h"
 #include "pipeline/run/jobs.h"
 #include "pipeline/run/ranks.h"
+#include "pipeline/step/evidence.h"
 #include "pipeline/step/finite.h"
 #include "pipeline/step/inputs.h"
 #include "pipeline/step/reduce.h"
@@ -178,6 +179,7 @@ cgp_status cgp__step_end(cgp_pipeline *pipeline, const cgp__run *run, double los
     shared->partial = !completes(pipeline);
     CGP_TRY(cgp__reduce_statistics(pipeline->executor, &run->minibatch));
     shared->open = pipeline->step->accumulation.on;
+    if (pipeline->step->evidence) CGP_TRY(cgp__evidence_add_uses(pipeline));
     if (!shared->open)
         CGP_TRY(cgp__tied_sum(pipeline->executor, cgp__finite_checks(pipeline->plan)));
     CGP_TRY(cgp__finite_decide(pipeline, loss));

@@ -6,6 +6,7 @@
 #include <cgpipe/ext/backend.h>
 #include <cgpipe/pipeline.h>
 
+typedef struct cgp__evidence cgp__evidence;
 typedef struct cgp__nonfinite cgp__nonfinite;
 typedef struct cgp__run cgp__run;
 typedef struct cgp__run_context cgp__run_context;
@@ -65,6 +66,7 @@ typedef struct cgp__step {
     /* [devices] results of the last check; written by the device's worker. */
     cgp__nonfinite *nonfinite;
 
+    cgp__evidence *evidence;      /* hashes of the next step; NULL: none are made */
     struct cgp__digests *digests; /* memory of digest.c; NULL: no digest was computed */
 
     const cgp_tensor **no_inputs; /* [inputs] all entries are NULL; used if the caller passes no

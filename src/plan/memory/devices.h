@@ -37,6 +37,11 @@ typedef struct cgp__device_plan {
     cgp__slots slots;
     cgp__step_memory step;
     cgp__staging staging;
+    /* Set by replays.c: bytes of all sections except `replay`, in the device's memory and in its
+     * host memory. */
+    int64_t own_bytes, own_host_bytes;
+    /* Set by replays.c: offset of the kept state. */
+    int64_t kept;
 } cgp__device_plan;
 
 /* Return a device of a plan. */

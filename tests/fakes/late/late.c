@@ -5,8 +5,9 @@
  *     caller        enqueues ──► COMPUTE   a thread with a cpu device
  *                            ──► IN, OUT   threads that copy
  *
- * Operands of a kernel, and the device end of a copy, must be in the device's memory. The host end
- * of a copy must be in memory from host_memory_create(). */
+ * Operands of a kernel, and the device end of a copy, must be in the device's memory, or in that of
+ * another device with the same ordinal and index, which has the same hardware. The host end of a
+ * copy must be in memory from host_memory_create(). */
 #include "late.h"
 
 #include <stdlib.h>
@@ -24,6 +25,13 @@ _Atomic long cgp__late_delay_ns[CGP_QUEUES];
 /* List of host memory from host_memory_create(), for all devices. */
 static pthread_mutex_t host_lock = PTHREAD_MUTEX_INITIALIZER;
 static cgp__late_region host_memories[MAX_HOST_MEMORIES];
+
+/* List of the memory of all devices, with their hardware. */
+static pthread_mutex_t lent_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    cgp__late_region region;
+    int ordinal, index;
+} lent[MAX_HOST_MEMORIES];
 
 struct cgp_kernel {
     cgp_device *device;
@@ -43,8 +51,31 @@ static bool lies_in(const cgp__late_region *list, int n, const void *at, size_t 
     return false;
 }
 
+static bool is_lent(const cgp_device *device, const void *at, size_t bytes) {
+    bool found = false;
+    pthread_mutex_lock(&lent_lock);
+    for (int i = 0; i < MAX_HOST_MEMORIES && !found; i++)
+        found = lent[i].ordinal == device->options.ordinal &&
+                lent[i].index == device->options.index && lies_in(&lent[i].region, 1, at, bytes);
+    pthread_mutex_unlock(&lent_lock);
+    return found;
+}
+
 static bool owns(const cgp_device *device, const void *at, size_t bytes) {
-    return lies_in(device->memories, MAX_MEMORIES, at, bytes);
+    return lies_in(device->memories, MAX_MEMORIES, at, bytes) || is_lent(device, at, bytes);
+}
+
+/* Let other devices with the same hardware use a region, or end this if `bytes` is 0. */
+static void lend(const cgp_device *device, char *begin, size_t bytes) {
+    pthread_mutex_lock(&lent_lock);
+    for (int i = 0; i < MAX_HOST_MEMORIES; i++) {
+        if (lent[i].region.begin != (bytes > 0 ? NULL : begin)) continue;
+        lent[i].region = (cgp__late_region){bytes > 0 ? begin : NULL, bytes};
+        lent[i].ordinal = device->options.ordinal;
+        lent[i].index = device->options.index;
+        break;
+    }
+    pthread_mutex_unlock(&lent_lock);
 }
 
 static bool is_of_host(const void *at, size_t bytes) {
@@ -91,11 +122,14 @@ static void host_memory_destroy(cgp_device *device, void *memory, size_t bytes) 
 }
 
 static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
-    return allocate(device->memories, MAX_MEMORIES, bytes, out);
+    CGP_TRY(allocate(device->memories, MAX_MEMORIES, bytes, out));
+    if (bytes > 0) lend(device, *out, bytes);
+    return CGP_OK;
 }
 
 static void memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     (void)cgp__late_streams.finish(device);
+    lend(device, memory, 0);
     release(device->memories, MAX_MEMORIES, memory, bytes);
 }
 

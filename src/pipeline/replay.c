@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* replay.c -- proves steps by replays (cgpipe/replay.h). A replay is a run of a second pipeline of
+ * the same plan. Its devices are placed on other devices of the plan (plan/memory/replays.h), in
+ * the same allocations:
+ *
+ *     keep      the pipeline's state ──► kept state, hashed
+ *     step      the pipeline runs the step and makes evidence
+ *     replay    kept state, checked ──► the second pipeline's state; run; make evidence
+ *     equal     the second pipeline's state ──► kept state ──► the pipeline's state, checked
+ *     not       kept state ──► a third pipeline's state; run; the evidence that two runs have is
+ *               right
+ *
+ * With one device, and for a layout that moves no device, the pipeline itself runs the replay. */
+#include "pipeline/replay.h"
+
+#include <cgpipe/replay.h>
+
+#include "model/model.h"
+#include "pipeline/alive.h"
+#include "pipeline/pipeline.h"
+#include "pipeline/run/executor.h"
+#include "pipeline/run/flips.h"
+#include "pipeline/run/injected_faults.h"
+#include "pipeline/run/jobs.h"
+#include "pipeline/run/ranks.h"
+#include "pipeline/run/worker.h"
+#include "pipeline/step/evidence.h"
+#include "pipeline/step/parameters.h"
+#include "pipeline/step/saved.h"
+#include "pipeline/step/step.h"
+#include "pipeline/team/team.h"
+#include "plan/memory/devices.h"
+#include "plan/memory/parameters.h"
+#include "plan/memory/replays.h"
+#include "plan/setup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The sections of the kept state, in this order. */
+enum { PARAMETERS, OPTIMIZER, STATES, SECTIONS };
+
+struct cgp__replay {
+    cgp_pipeline *pipeline; /* the pipeline whose steps are replayed */
+    /* [layouts] pipelines that run the replays; the first one is `pipeline`. NULL: not created. */
+    cgp_pipeline *runners[CGP__LAYOUTS];
+    int n_devices;
+    cgp__nh_key key;
+    cgp__hasher *hashers; /* [devices] used by the workers of the device in any layout */
+    cgp__hash16 *kept;    /* [devices][SECTIONS] hashes of the state when it was kept; written by
+                           * the workers of `pipeline` */
+    bool *changed;        /* [devices] set if the kept state has changed; written likewise */
+    cgp__evidence evidence[CGP__LAYOUTS];
+    cgp__evidence moved; /* evidence of the state that was moved back */
+    const cgp_pipeline *source; /* argument of the job that moves the state back */
+    bool armed;                 /* set if a step was kept and not yet replayed */
+    int64_t steps, updates;     /* counters before the step */
+};
+
+/* --- memory --- */
+
+static cgp_status make(cgp__replay *r) {
+    const cgp_plan *plan = r->pipeline->plan;
+    const int n = r->n_devices = cgp_plan_devices(plan);
+    cgp__nh_key_fill(&r->key);
+    CGP_TRY(CGP__NEW(r->hashers, n, "replay"));
+    CGP_TRY(CGP__NEW(r->kept, n * SECTIONS, "replay"));
+    CGP_TRY(CGP__NEW(r->changed, n, "replay"));
+    for (int d = 0; d < n; d++)
+        CGP_TRY(cgp__hasher_create(&r->hashers[d], &r->key,
+                                   !cgp__plan_device(plan, d)->backend->host_addressable));
+    for (int k = 0; k < CGP__LAYOUTS; k++)
+        CGP_TRY(cgp__evidence_create(&r->evidence[k], plan, r->hashers));
+    return cgp__evidence_create(&r->moved, plan, r->hashers);
+}
+
+bool cgp__replay_stop(cgp__replay *r) {
+    bool idle = true;
+    for (int k = 1; r && k < CGP__LAYOUTS; k++) {
+        if (r->runners[k] && r->runners[k] != r->pipeline)
+            idle = cgp__pipeline_destroy(r->runners[k]) && idle;
+        r->runners[k] = NULL;
+    }
+    return idle;
+}
+
+void cgp__replay_free(cgp__replay *r) {
+    if (!r) return;
+    for (int k = 0; k < CGP__LAYOUTS; k++)
+        cgp__evidence_release(&r->evidence[k]);
+    cgp__evidence_release(&r->moved);
+    for (int d = 0; r->hashers && d < r->n_devices; d++)
+        cgp__hasher_release(&r->hashers[d]);
+    free(r->hashers);
+    free(r->kept);
+    free(r->changed);
+    free(r);
+}
+
+/* Find or create the pipeline that runs layout `layout`. */
+static cgp_status find_runner(cgp__replay *r, int layout) {
+    if (r->runners[layout]) return CGP_OK;
+    if (cgp__plan_layout(r->pipeline->plan, layout)->moves)
+        return cgp__pipeline_create_lent(&r->runners[layout], r->pipeline, layout);
+    r->runners[layout] = r->pipeline;
+    return CGP_OK;
+}
+
+static cgp_status find_replay(cgp_pipeline *pipeline) {
+    cgp__replay *r = NULL;
+    if (pipeline->replay) return CGP_OK;
+    CGP_TRY(CGP__NEW(r, 1, "replay"));
+    r->pipeline = r->runners[0] = pipeline;
+    cgp_status status = make(r);
+    if (status == CGP_OK) status = find_runner(r, 1);
+    if (status == CGP_OK)
+        pipeline->replay = r;
+    else
+        cgp__replay_free(r);
+    return status;
+}
+
+/* --- the workers' part --- */
+
+/* A section of a device's state. */
+typedef struct section {
+    char *at;
+    int64_t bytes;
+} section;
+
+static section section_of(const cgp__worker *worker, int k) {
+    const cgp_plan_device *info = cgp_plan_device_at(worker->plan, worker->index);
+    return k == PARAMETERS  ? (section){worker->parameters, info->parameter_bytes}
+           : k == OPTIMIZER ? (section){worker->optimizer, info->optimizer_bytes}
+                            : (section){worker->states, info->state_bytes};
+}
+
+/* Return the address of a kept section. The worker belongs to the pipeline that has the memory. */
+static char *kept_at(const cgp__worker *worker, int k) {
+    int64_t at = cgp__plan_device(worker->plan, worker->index)->kept;
+    for (int i = 0; i < k; i++)
+        at += section_of(worker, i).bytes;
+    return cgp__worker_at(worker, at);
+}
+
+static cgp_status copy(const cgp__worker *worker, char *to, const cgp__worker *source, char *from,
+                       int64_t bytes) {
+    if (bytes == 0) return CGP_OK;
+    return worker->backend->device.copy(
+        worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to),
+        cgp__device_place(source, from), (size_t)bytes);
+}
+
+static cgp_status hash_section(cgp__worker *worker, const cgp__replay *r, const char *at, int k,
+                               cgp__hash16 out) {
+    return cgp__hasher_run(worker, &r->hashers[worker->index], at, false,
+                           (size_t)section_of(worker, k).bytes, out);
+}
+
+static unsigned char *kept_hash(const cgp__worker *worker, const cgp__replay *r, int k) {
+    return r->kept[worker->index * SECTIONS + k];
+}
+
+static cgp_status keep(cgp__worker *worker, void *argument) {
+    const cgp__replay *r = argument;
+    for (int k = 0; k < SECTIONS; k++) {
+        if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+        const section s = section_of(worker, k);
+        CGP_TRY(hash_section(worker, r, s.at, k, kept_hash(worker, r, k)));
+        if (cgp__is_stopped(worker)) return CGP_OK;
+        CGP_TRY(copy(worker, kept_at(worker, k), worker, s.at, s.bytes));
+    }
+    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
+}
+
+static cgp__flip_search find_kept(const cgp__worker *worker, int wanted) {
+    cgp__flip_search found = {.wanted = wanted};
+    for (int k = 0; k < SECTIONS; k++)
+        cgp__flip_add(&found, kept_at(worker, k), section_of(worker, k).bytes);
+    return found;
+}
+
+/* Flip bits of the kept state as CGP_FAULT specifies (flips.h). */
+static cgp_status flip_kept(cgp__worker *worker, const cgp__replay *r) {
+    int64_t number;
+    for (int from = 0; cgp__injected_kept_flip(worker->executor, worker->index, r->steps, &from,
+                                               &number);) {
+        const int n = find_kept(worker, -1).n;
+        if (n == 0) continue;
+        const cgp__flip_search found = find_kept(worker, cgp__flip_draw(number, n));
+        CGP_TRY(cgp__flip_bit(worker, &found, number));
+    }
+    return CGP_OK;
+}
+
+/* Check the kept state before its use. */
+static cgp_status check_kept(cgp__worker *worker, void *argument) {
+    const cgp__replay *r = argument;
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+    if (worker->executor->faults) CGP_TRY(flip_kept(worker, r));
+    for (int k = 0; k < SECTIONS; k++) {
+        cgp__hash16 now;
+        if (cgp__is_stopped(worker)) return CGP_OK;
+        CGP_TRY(hash_section(worker, r, kept_at(worker, k), k, now));
+        if (memcmp(now, kept_hash(worker, r, k), sizeof now) != 0) r->changed[worker->index] = true;
+    }
+    return CGP_OK;
+}
+
+/* No backward writes the gradient of a parameter that no loss depends on. Set the gradient to zero,
+ * as in new memory. */
+static cgp_status clear_gradients(cgp__worker *worker) {
+    static const float zeros[4096];
+    const cgp__parameters *parameters = cgp__plan_parameters(worker->plan);
+    for (int c = 0; c < parameters->n_copies; c++) {
+        const cgp__copy *to = &parameters->copies[c];
+        const cgp__parameter *param = &worker->model->params[to->parameter];
+        const int64_t count = cgp_shape_count(&param->shape);
+        if (to->device != worker->index || param->requires_grad || to->gradient < 0) continue;
+        float *gradient = cgp__copy_data(worker, to, CGP__GRADIENT);
+        for (int64_t at = 0; at < count; at += 4096)
+            CGP_TRY(cgp__worker_write(worker, gradient + at, zeros,
+                                      4 * (size_t)cgp__min(count - at, 4096)));
+    }
+    return CGP_OK;
+}
+
+/* Copy the kept state to a worker of any layout. */
+static cgp_status load(cgp__worker *worker, void *argument) {
+    const cgp__replay *r = argument;
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+    const cgp__worker *keeper = cgp__executor_worker(r->pipeline->executor, worker->index);
+    for (int k = 0; k < SECTIONS; k++) {
+        const section s = section_of(worker, k);
+        CGP_TRY(copy(worker, s.at, keeper, kept_at(keeper, k), s.bytes));
+        if (cgp__is_stopped(worker)) return CGP_OK;
+    }
+    CGP_TRY(cgp__worker_finish(worker));
+    ++*worker->changes.count;
+    return clear_gradients(worker);
+}
+
+/* Copy the state of the source's worker to the place of the kept state. */
+static cgp_status take(cgp__worker *worker, void *argument) {
+    const cgp__replay *r = argument;
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+    const cgp__worker *from = cgp__executor_worker(r->source->executor, worker->index);
+    for (int k = 0; k < SECTIONS; k++) {
+        const section s = section_of(from, k);
+        CGP_TRY(copy(worker, kept_at(worker, k), from, s.at, s.bytes));
+        if (cgp__is_stopped(worker)) return CGP_OK;
+    }
+    return cgp__worker_finish(worker);
+}
+
+/* --- the verdict --- */
+
+static const char *host_of(const cgp__replay *r, int device) {
+    const cgp__ranks *ranks = r->pipeline->ranks;
+    const int rank = cgp_plan_device_at(r->pipeline->plan, device)->rank;
+    return cgp_pipeline_rank(r->pipeline, ranks->n > rank ? rank : 0).host;
+}
+
+/* Write "device cpu:1 on host X". */
+static const char *device_text(const cgp__replay *r, int device, char *text, size_t size) {
+    snprintf(text, size, "device %s on host %s",
+             cgp_plan_device_at(r->pipeline->plan, device)->name, host_of(r, device));
+    return text;
+}
+
+/* Describe the place of a difference. */
+static const char *place_text(const cgp__replay *r, const cgp__difference *d, char *text,
+                              size_t size) {
+    const cgp_plan *plan = r->pipeline->plan;
+    const cgp_model *model = r->pipeline->model;
+    const cgp_plan_edge edge = cgp_plan_edge_at(plan, d->kind <= CGP__DIFFERS_MESSAGE_RECEIVED ? d->index
+                                                                                       : 0);
+    const bool names = d->kind >= CGP__DIFFERS_USE_GRADIENT;
+    const char *name = names ? model->params[d->index].name : "";
+    switch (d->kind) {
+    case CGP__DIFFERS_MESSAGE_SENT:
+        snprintf(text, size, "stage %d, micro-batch %d, message to stage %d", d->stage,
+                 d->microbatch, edge.to);
+        break;
+    case CGP__DIFFERS_MESSAGE_RECEIVED:
+        snprintf(text, size, "micro-batch %d, message from stage %d as stage %d received it",
+                 d->microbatch, edge.from, edge.to);
+        break;
+    case CGP__DIFFERS_LOSS:
+        snprintf(text, size, "stage %d, loss %d", d->stage, d->index);
+        break;
+    case CGP__DIFFERS_STATE:
+        snprintf(text, size, "stage %d, state %s", d->stage, model->states[d->index].name);
+        break;
+    case CGP__DIFFERS_USE_GRADIENT:
+        snprintf(text, size, "stage %d, gradient of %s", d->stage, name);
+        break;
+    case CGP__DIFFERS_GRADIENT_SUM:
+        snprintf(text, size, "sum of the gradients of %s", name);
+        break;
+    case CGP__DIFFERS_SQUARES:
+        snprintf(text, size, "norm of the gradient of %s", name);
+        break;
+    case CGP__DIFFERS_OPTIMIZER_STATE:
+        snprintf(text, size, "update of %s of %s", cgp__saved_state_name(plan, d->part), name);
+        break;
+    default:
+        snprintf(text, size, "update of %s", name);
+    }
+    return text;
+}
+
+static void set_result(const cgp__replay *r, const cgp__difference *d, int run,
+                       cgp_replay_result *out) {
+    const cgp_plan *plan = r->pipeline->plan;
+    *out = (cgp_replay_result){true, d->stage, -1, d->microbatch, -1, run};
+    if (d->kind == CGP__DIFFERS_MESSAGE_RECEIVED) out->from = cgp_plan_edge_at(plan, d->index).from;
+    if (run >= 0) out->device = cgp__plan_layout(plan, run)->on[d->device];
+}
+
+/* Fail with a difference that a vote has decided, or with run = -1. */
+static cgp_status fail_with(const cgp__replay *r, const cgp__difference *d, int run,
+                            const char *why) {
+    const cgp_plan *plan = r->pipeline->plan;
+    char place[512], device[256];
+    const long long step = (long long)r->updates + 1;
+    place_text(r, d, place, sizeof place);
+    if (run < 0)
+        return cgp_fail(CGP_EDIFFERS, "replay: step %lld differs from its replay (%s): %s", step,
+                        place, why);
+    device_text(r, cgp__plan_layout(plan, run)->on[d->device], device, sizeof device);
+    if (d->kind != CGP__DIFFERS_MESSAGE_RECEIVED)
+        return cgp_fail(CGP_EDIFFERS, "replay: step %lld differs from its replay (%s): %s was "
+                                      "wrong, in the %s",
+                        step, place, device, run == 0 ? "step" : "replay");
+    const int from = cgp_plan_stage_at(plan, cgp_plan_edge_at(plan, d->index).from)->device;
+    return cgp_fail(CGP_EDIFFERS,
+                    "replay: step %lld differs from its replay (%s): the message from device %s to "
+                    "%s arrived wrong, in the %s",
+                    step, place,
+                    cgp_plan_device_at(plan, cgp__plan_layout(plan, run)->on[from])->name, device,
+                    run == 0 ? "step" : "replay");
+}
+
+static cgp_status fail_kept(const cgp__replay *r, cgp_replay_result *out) {
+    char device[256];
+    int d = 0;
+    while (!r->changed[d])
+        d++;
+    *out = (cgp_replay_result){true, -1, -1, -1, d, -1};
+    return cgp_fail(CGP_EDIFFERS,
+                    "replay: step %lld: the state that was kept in the memory of %s has changed",
+                    (long long)r->updates + 1, device_text(r, d, device, sizeof device));
+}
+
+/* --- runs --- */
+
+/* Give a pipeline the settings and counters with which the step began. */
+static void set_counters(const cgp__replay *r, cgp_pipeline *runner) {
+    const cgp__step *from = r->pipeline->step;
+    cgp__step *to = runner->step;
+    to->steps = r->steps;
+    to->shared->updates = r->updates;
+    to->shared->update_due = to->shared->has_gradients = false;
+    if (runner == r->pipeline) return;
+    to->seed = from->seed;
+    memcpy(to->lr, from->lr, (size_t)(1 + r->pipeline->setup->groups.n) * sizeof *to->lr);
+    memcpy(to->accumulation.targets, from->accumulation.targets,
+           (size_t)r->pipeline->model->n_losses * sizeof *to->accumulation.targets);
+    runner->team->timeout_ns = r->pipeline->team->timeout_ns;
+}
+
+static cgp_status run_step(cgp_pipeline *runner, const cgp_tensor *const *inputs, int n_inputs) {
+    CGP_TRY(cgp_pipeline_step(runner, inputs, n_inputs, NULL));
+    if (runner->step->shared->refusal[0]) {
+        runner->step->shared->update_due = false; /* the step is refused, as a result */
+        return CGP_OK;
+    }
+    return cgp_optim_step(runner);
+}
+
+/* Run the step from the kept state in a layout, and make its evidence. */
+static cgp_status run_layout(cgp__replay *r, int layout, const cgp_tensor *const *inputs,
+                             int n_inputs) {
+    CGP_TRY(find_runner(r, layout));
+    cgp_pipeline *runner = r->runners[layout];
+    const int before = runner->executor->replay;
+    CGP_TRY(cgp__executor_job(runner->executor, load, r));
+    set_counters(r, runner);
+    memset(r->evidence[layout].data, 0, r->evidence[layout].bytes);
+    cgp__evidence_begin(runner, &r->evidence[layout]);
+    runner->executor->replay = layout;
+    const cgp_status status = run_step(runner, inputs, n_inputs);
+    runner->executor->replay = before;
+    cgp__evidence_begin(runner, NULL);
+    CGP_TRY(status);
+    return cgp__evidence_add_results(runner, &r->evidence[layout], false);
+}
+
+/* Run the step a third time, and fail with the device that was wrong. */
+static cgp_status decide(cgp__replay *r, const cgp__difference *d, const cgp_tensor *const *inputs,
+                         int n_inputs, cgp_replay_result *out) {
+    char why[512];
+    set_result(r, d, -1, out);
+    if (cgp_plan_devices(r->pipeline->plan) == 1)
+        return fail_with(r, d, -1,
+                         "one device ran both, so which run was wrong is not known (more devices)");
+    if (run_layout(r, 2, inputs, n_inputs) != CGP_OK) {
+        snprintf(why, sizeof why, "the second replay failed (%.400s)", cgp_message());
+        return fail_with(r, d, -1, why);
+    }
+    const cgp__evidence *e = r->evidence;
+    const int run = cgp__evidence_same_at(&e[1], &e[2], d)   ? 0
+                    : cgp__evidence_same_at(&e[0], &e[2], d) ? 1
+                                                             : -1;
+    set_result(r, d, run, out);
+    return fail_with(r, d, run, "three runs have three results, so the device is not known");
+}
+
+/* Move the state after the step from the runner of the replay back to the pipeline. */
+static cgp_status move_back(cgp__replay *r, cgp_replay_result *out) {
+    cgp_pipeline *pipeline = r->pipeline;
+    char device[256], place[512];
+    if (r->runners[1] == pipeline) return CGP_OK;
+    r->source = r->runners[1];
+    CGP_TRY(cgp__executor_job(pipeline->executor, take, r));
+    CGP_TRY(cgp__executor_job(pipeline->executor, load, r));
+    CGP_TRY(cgp__evidence_add_results(pipeline, &r->moved, true));
+    const cgp__difference d =
+        cgp__evidence_compare(pipeline->plan, &r->evidence[0], &r->moved, true);
+    pipeline->step->shared->has_gradients = false;
+    if (d.kind == CGP__DIFFERS_NOT) return CGP_OK;
+    set_result(r, &d, 0, out);
+    return cgp_fail(CGP_EDIFFERS,
+                    "replay: step %lld: after the replay, %s has the wrong state (%s)",
+                    (long long)r->updates + 1, device_text(r, d.device, device, sizeof device),
+                    place_text(r, &d, place, sizeof place));
+}
+
+static bool any_changed(const cgp__replay *r) {
+    bool any = false;
+    for (int d = 0; d < r->n_devices; d++)
+        any = any || r->changed[d];
+    return any;
+}
+
+static cgp_status prove(cgp__replay *r, const cgp_tensor *const *inputs, int n_inputs,
+                        cgp_replay_result *out) {
+    cgp_pipeline *pipeline = r->pipeline;
+    CGP_TRY(cgp__evidence_add_results(pipeline, &r->evidence[0], false));
+    CGP_TRY(cgp__executor_job(pipeline->executor, check_kept, r));
+    if (any_changed(r)) return fail_kept(r, out);
+    CGP_TRY(run_layout(r, 1, inputs, n_inputs));
+    const cgp__difference d =
+        cgp__evidence_compare(pipeline->plan, &r->evidence[0], &r->evidence[1], false);
+    if (d.kind != CGP__DIFFERS_NOT) return decide(r, &d, inputs, n_inputs, out);
+    return move_back(r, out);
+}
+
+/* --- public calls --- */
+
+static cgp_status check_keep(const cgp_pipeline *pipeline) {
+    CGP_TRY(cgp__step_check_training(pipeline));
+    if (!cgp__plan_layout(pipeline->plan, 0)->on)
+        return cgp_fail(CGP_ESTATE, "replay: the plan reserves no memory (plan with `replay`)");
+    if (pipeline->executor->owner)
+        return cgp_fail(CGP_ESTATE, "replay: the pipeline shares another pipeline's memory (keep "
+                                    "the step of its owner)");
+    if (pipeline->step->accumulation.on)
+        return cgp_fail(CGP_ESTATE, "replay: steps accumulate (cgp_pipeline_set_accumulation)");
+    if (pipeline->step->shared->update_due)
+        return cgp_fail(CGP_ESTATE, "replay: gradients wait for their update (cgp_optim_step is "
+                                    "due)");
+    return find_replay((cgp_pipeline *)pipeline);
+}
+
+cgp_status cgp_pipeline_keep_step(cgp_pipeline *pipeline) {
+    CGP__PIPELINE(pipeline);
+    CGP_TRY(check_keep(pipeline));
+    cgp__replay *r = pipeline->replay;
+    r->steps = pipeline->step->steps;
+    r->updates = pipeline->step->shared->updates;
+    memset(r->changed, 0, (size_t)cgp_plan_devices(pipeline->plan) * sizeof *r->changed);
+    memset(r->evidence[0].data, 0, r->evidence[0].bytes);
+    CGP_TRY(cgp__executor_job(pipeline->executor, keep, r));
+    cgp__evidence_begin(pipeline, &r->evidence[0]);
+    r->armed = true;
+    return CGP_OK;
+}
+
+static cgp_status check_replay(const cgp_pipeline *pipeline) {
+    const cgp__replay *r = pipeline->replay;
+    const cgp__step *step = pipeline->step;
+    CGP_TRY(cgp__step_check_training(pipeline));
+    if (!r || !r->armed)
+        return cgp_fail(CGP_ESTATE, "replay: no step was kept (cgp_pipeline_keep_step is due)");
+    if (step->steps != r->steps + 1 || step->shared->update_due)
+        return cgp_fail(CGP_ESTATE, "replay: expected one step after cgp_pipeline_keep_step (%s is "
+                                    "due)",
+                        step->shared->update_due ? "cgp_optim_step" : "cgp_pipeline_step");
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_replay_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                    int n_inputs, cgp_replay_result *result) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(inputs);
+    CGP_TRY(check_replay(pipeline));
+    cgp_replay_result found = {false, -1, -1, -1, -1, -1};
+    pipeline->replay->armed = false;
+    cgp__evidence_begin(pipeline, NULL);
+    const cgp_status status = prove(pipeline->replay, inputs, n_inputs, &found);
+    if (status != CGP_OK && !pipeline->team->failed) cgp__team_fail(pipeline->team);
+    if (result) *result = found;
+    return status;
+}
