@@ -40,5 +40,6 @@ int cli_report(cgp_status status, bool usage) {
         fprintf(stderr, "cgpipe: %s%s\n", article(status, cgp_message()), cgp_message());
     cli_ranks_end_report();
     if (status == CGP_EPEER) return CLI_PEER;
+    if (status == CGP_EDIFFERS) return CLI_FAULTY;
     return usage && status == CGP_EINVAL ? CLI_USAGE : CLI_FAILED;
 }

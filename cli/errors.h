@@ -13,6 +13,7 @@ enum {
     CLI_PEER = 3,      /* another rank failed, or supervise gave up */
     CLI_DATA = 4,      /* train: a sample cannot be used; train saved the steps before it */
     CLI_DIFFERS = 5,   /* compare: the runs differ */
+    CLI_FAULTY = 6,    /* train: a step differs from its replay; the step was not saved */
     CLI_STOPPED = 130, /* a signal or cgpipe stop ended train, which saved a checkpoint first */
     CLI_CLOSED = 141,  /* the reader closed standard output; train saves a checkpoint first */
 };
@@ -22,7 +23,8 @@ enum {
 void cli_set_command(const char *name);
 
 /* Print "cgpipe: " and the message of a failure as one line on standard error. Return the exit
- * code: CLI_USAGE if `usage` is true and the status is CGP_EINVAL, else CLI_FAILED. For CGP_OK,
+ * code: CLI_USAGE if `usage` is true and the status is CGP_EINVAL, CLI_PEER for CGP_EPEER,
+ * CLI_FAULTY for CGP_EDIFFERS, else CLI_FAILED. For CGP_OK,
  * print nothing and return CLI_OK. */
 int cli_report(cgp_status status, bool usage);
 

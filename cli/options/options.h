@@ -92,7 +92,7 @@ typedef struct cli_run_options {
     cli_planned planned;
     double time_factor; /* factor that multiplies layer times, see --calibrate; 0: no factor */
 
-    cli_names data, devices, trace, lr_milestones, freeze, parameter_groups;
+    cli_names data, devices, replay_on, trace, lr_milestones, freeze, parameter_groups;
     cli_balance balance;
     cli_counts ranks;
     const char *run, *model, *plugin, *schedule, *recompute, *precision, *convolution, *weights,
@@ -109,7 +109,7 @@ typedef struct cli_run_options {
     int64_t choice, interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
         message_bytes;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
-    int64_t digest_every;
+    int64_t digest_every, replay_every;
     int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;
     int64_t epoch_steps; /* number of steps in an epoch; 0: not counted yet (epochs.h) */
     int64_t epoch_shift; /* step at which epoch 0 would begin if all steps had used --batch */

@@ -49,6 +49,7 @@ static json_t *device_json(const cgp_plan *plan, int d) {
     put_integer(o, "state_bytes", device->state_bytes);
     put_integer(o, "partial_gradient_bytes", device->partial_gradient_bytes);
     put_integer(o, "packed_bytes", device->packed_bytes);
+    put_integer(o, "replay_bytes", device->replay_bytes);
     json_object_set_new(o, "input_slots", inputs);
     json_object_set_new(o, "input_slot_bytes", input_bytes);
     json_object_set_new(o, "saved_slots", saved);

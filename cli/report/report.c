@@ -281,6 +281,9 @@ static void print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model
     if (total.packed_bytes > 0)
         fprintf(out, "%-7s %10s of the total for packed parameters\n", "",
                 cgp_bytes_text(total.packed_bytes, bytes, sizeof bytes));
+    if (total.replay_bytes > 0)
+        fprintf(out, "%-7s %10s of the total to keep a step and replay it\n", "",
+                cgp_bytes_text(total.replay_bytes, bytes, sizeof bytes));
     if (total.host_bytes > 0)
         fprintf(out, "%-7s %10s more on the host, for copies\n", "",
                 cgp_bytes_text(total.host_bytes, bytes, sizeof bytes));

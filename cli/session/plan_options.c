@@ -82,6 +82,40 @@ static cgp_status find_ranks(int *ranks, const cli_run_options *options) {
                     options->command == CLI_BENCH ? "bench" : "train");
 }
 
+/* Read the numbers of --replay-on. */
+static cgp_status set_replays(cli_plan_options *out, const cli_run_options *options) {
+    const cli_names *names = &options->replay_on;
+    if (!(options->command & (CLI_TRAIN | CLI_PLAN))) return CGP_OK;
+    if (names->count > 0 && options->replay_every == 0)
+        return cgp_fail(CGP_EINVAL, "--replay-on: expected --replay-every N, got none");
+    out->plan.replay = options->replay_every > 0;
+    if (names->count == 0) return CGP_OK;
+    out->replay_on = cli_calloc((size_t)names->count, sizeof *out->replay_on);
+    for (int d = 0; d < names->count; d++) {
+        int64_t number = 0;
+        if (!cli_parse_whole(names->values[d], 0, options->stages - 1, &number))
+            return cgp_fail(CGP_EINVAL,
+                            "--replay-on: expected numbers of devices, 0 to %" PRId64
+                            ", with commas between, got \"%s\"",
+                            options->stages - 1, names->values[d]);
+        out->replay_on[d] = (int)number;
+    }
+    if (names->count != options->stages)
+        return cgp_fail(CGP_EINVAL,
+                        "--replay-on: expected a number for each of the %" PRId64
+                        " devices, got %d",
+                        options->stages, names->count);
+    bool moves = false;
+    for (int d = 0; d < names->count; d++)
+        moves = moves || out->replay_on[d] != d;
+    if (!moves && names->count > 1)
+        return cgp_fail(CGP_EINVAL, "--replay-on: expected a stage on another device, got the "
+                                    "layout of the step");
+    out->plan.replay_on = out->replay_on;
+    out->plan.n_replay_on = names->count;
+    return CGP_OK;
+}
+
 /* Set the options whose values are numbers. */
 static void set_numbers(cgp_plan_options *plan, const cli_run_options *options) {
     plan->stages = (int)options->stages;
@@ -112,6 +146,7 @@ cgp_status cli_plan_options_make(cli_plan_options *out, cli_session *session) {
     CGP_TRY(cli_devices_expand(&out->devices, options));
     set_numbers(plan, options);
     CGP_TRY(find_ranks(&plan->ranks, options));
+    CGP_TRY(set_replays(out, options));
     plan->optim = session->optim;
     plan->devices = out->devices;
     if (cli_schedule_is_file(options->schedule))
@@ -140,4 +175,5 @@ void cli_plan_options_release(cli_plan_options *options) {
     cgp_schedule_destroy(options->table);
     free(options->balance);
     free(options->devices);
+    free(options->replay_on);
 }

@@ -2,6 +2,8 @@
 /* session.c -- see session.h. */
 #include "session/session.h"
 
+#include <cgpipe/replay.h>
+
 #include "machine.h"
 #include "options/options.h"
 #include "ranks.h"
@@ -248,6 +250,16 @@ cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss) 
     return cli_session_step_on(session, inputs.pointers, 2, loss);
 }
 
+cgp_status cli_session_keep(const cli_session *session) {
+    return cgp_pipeline_keep_step(session->pipeline);
+}
+
+cgp_status cli_session_replay(const cli_session *session) {
+    two_inputs inputs;
+    make_inputs(session, session->options->batch, &inputs);
+    return cgp_pipeline_replay_step(session->pipeline, inputs.pointers, 2, NULL);
+}
+
 int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
 }
@@ -342,6 +354,7 @@ cgp_plan_device cli_plan_total(const cgp_plan *plan) {
         total.state_bytes += device->state_bytes;
         total.partial_gradient_bytes += device->partial_gradient_bytes;
         total.packed_bytes += device->packed_bytes;
+        total.replay_bytes += device->replay_bytes;
         total.slot_bytes += device->slot_bytes;
         total.workspace_bytes += device->workspace_bytes;
         total.transfer_bytes += device->transfer_bytes;

@@ -84,6 +84,11 @@ CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session, const cgp_te
  * no data. */
 CGP_MUST_CHECK cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss);
 
+/* Keep the state before a step that will be replayed. After the step, run it again on other devices
+ * and compare. @retval CGP_EDIFFERS The step differs from its replay. */
+CGP_MUST_CHECK cgp_status cli_session_keep(const cli_session *session);
+CGP_MUST_CHECK cgp_status cli_session_replay(const cli_session *session);
+
 /* Return the number of updates over all starts of the run. */
 int64_t cli_session_steps(const cli_session *session);
 

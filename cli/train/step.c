@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step.c -- the steps of cgpipe train. Each step is followed, in this order, by a digest if due, a
- * line of metrics, a checkpoint if due, validation if due, and progress. If the run stops at this
- * step, a checkpoint is saved last. cli_train_save() first syncs digests and metrics, so they are
+ * replay if due, a line of metrics, a checkpoint if due, validation if due, and progress. If the
+ * run stops at this step, a checkpoint is saved last. cli_train_save() first syncs digests and metrics, so they are
  * on disk before the checkpoint of the same step. Validation comes after metrics and checkpoint,
  * because it takes long and may fail.
  *
@@ -12,8 +12,10 @@
 #include "machine.h"
 #include "ranks.h"
 #include "stop.h"
+#include "text.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Only rank 0 holds the lock of the run's directory, so only rank 0 reads stop requests. */
 bool cli_train_stop(training *t, bool time_is_up) {
@@ -36,12 +38,34 @@ static cgp_status digest_due(training *t, int64_t i) {
     return cli_digests_add(&t->digests, t->run.session.pipeline);
 }
 
+/* Run step `i`. If the step is replayed and its update is refused, the cause may be a fault of a
+ * device. Then the replay has the better message. */
+static cgp_status run_step(training *t, int64_t i, double *loss) {
+    const cli_session *session = &t->run.session;
+    const bool replays = cli_train_due(i, t->run.options.replay_every);
+    if (replays) CGP_TRY(cli_session_keep(session));
+    const cgp_status status = cli_session_step(&t->run.session, t->data.source, loss);
+    if (!replays || status != CGP_ESTATE) return status;
+    char *message = cli_text("%s", cgp_message());
+    const cgp_status differs = cli_session_replay(session);
+    if (differs != CGP_EDIFFERS) (void)cgp_fail(status, "%s", message);
+    free(message);
+    return differs == CGP_EDIFFERS ? differs : status;
+}
+
+/* Replay step `i` if this is due. */
+static cgp_status replay_due(const training *t, int64_t i) {
+    if (!cli_train_due(i, t->run.options.replay_every)) return CGP_OK;
+    return cli_session_replay(&t->run.session);
+}
+
 static cgp_status one_step(training *t, int64_t i) {
     double loss = NAN;
     CGP_TRY(cli_recorder_before(&t->recorder, &t->run.session));
-    CGP_TRY(cli_session_step(&t->run.session, t->data.source, &loss));
+    CGP_TRY(run_step(t, i, &loss));
     CGP_TRY(cli_recorder_after(&t->recorder, &t->run.session));
     CGP_TRY(digest_due(t, i));
+    CGP_TRY(replay_due(t, i));
     CGP_TRY(cli_train_log(t, i, loss));
     CGP_TRY(cli_train_save_due(t, i));
     CGP_TRY(cli_train_validate_due(t, i));

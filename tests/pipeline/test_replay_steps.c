@@ -39,6 +39,8 @@ static void draw(drawn *d, uint64_t *state, const char *device, int devices) {
     o->optim = test_between(state, 0, 1) ? cgp_optim_adamw(1e-2, 0.1)
                                          : cgp_optim_sgd(1e-2, 0.9, false, 0);
     if (test_between(state, 0, 1)) o->optim.clip_norm = 0.5;
+    if (strcmp(device, "ref") != 0 && test_between(state, 0, 3) == 0)
+        o->precision = CGP_PRECISION_BF16;
     for (int k = 0; k < DEVICES; k++)
         d->devices[k] = device;
     o->devices = d->devices;
@@ -96,57 +98,94 @@ static void assert_equal_runs(const outcome *a, const outcome *b) {
     assert_memory_equal(a->records, b->records, STEPS * a->bytes);
 }
 
-/* Draw a flip in a random step; set *stage to its stage. */
-static int draw_flip(uint64_t *state, const drawn *d, char text[64], int *stage, bool *update) {
-    static const char *const kinds[] = {"F", "B", "I", "W", "R", "U", "kept"};
-    const char *kind = kinds[test_between(state, 0, 6)];
-    const int step = test_between(state, 0, STEPS - 1);
-    char microbatch[16] = "";
-    *stage = test_between(state, 0, cgp_plan_options_stages(&d->options) - 1);
-    *update = *kind == 'U' || *kind == 'k';
-    if (!*update)
-        snprintf(microbatch, sizeof microbatch, "%d",
-                 test_between(state, 0, d->options.chunks - 1));
-    snprintf(text, 64, "flip:%d%s%s@%d:%d", *stage, kind, microbatch, step,
-             test_between(state, 0, 99999999));
-    return step;
+/* A flip that a test has drawn. */
+typedef struct flip {
+    char text[80];
+    int step, stage, run; /* run: 0 is the step, 1 the replay */
+    bool update, kept;
+} flip;
+
+/* Draw a compute action of the plan; set *stage to its stage. */
+static void draw_action(uint64_t *state, const drawn *d, int *stage, char text[32]) {
+    cgp_plan *plan = NULL;
+    const cgp_action *action = NULL;
+    assert_ok(cgp_plan_create(&plan, d->model, &d->options));
+    while (!action || action->edge >= 0) {
+        int n = 0;
+        const int device = test_between(state, 0, cgp_plan_devices(plan) - 1);
+        const cgp_action *list = cgp_schedule_actions(cgp_plan_schedule(plan), device, &n);
+        action = &list[test_between(state, 0, n - 1)];
+    }
+    *stage = action->stage;
+    cgp_action_text(action, text, 32);
+    cgp_plan_destroy(plan);
 }
 
-static int device_of(const drawn *d, int stage) {
+static void draw_flip(uint64_t *state, const drawn *d, bool in_replay, flip *out) {
+    char what[32];
+    const int kind = test_between(state, 0, 9);
+    *out = (flip){.run = in_replay, .update = kind < 2, .kept = kind == 2 && !in_replay};
+    out->step = test_between(state, 0, STEPS - 1);
+    out->stage = test_between(state, 0, cgp_plan_options_stages(&d->options) - 1);
+    if (out->update || out->kept)
+        snprintf(what, sizeof what, "%d%s", out->stage, out->update ? "U" : "kept");
+    else
+        draw_action(state, d, &out->stage, what);
+    snprintf(out->text, sizeof out->text, "flip:%s%s@%d:%d", in_replay ? "replay=1,at=" : "", what,
+             out->step, test_between(state, 0, 99999999));
+}
+
+/* Return the device that runs a stage in the step or in the replay. */
+static int device_of(const drawn *d, int stage, int run) {
     cgp_plan *plan = NULL;
     assert_ok(cgp_plan_create(&plan, d->model, &d->options));
-    const int device = cgp_plan_stage_at(plan, stage)->device;
+    const int device = cgp_plan_stage_at(plan, stage)->device, n = d->options.stages;
     cgp_plan_destroy(plan);
-    return device;
+    return run == 0 ? device : d->options.replay_on ? d->options.replay_on[device] : (device + 1) % n;
 }
 
-static void assert_named(const drawn *d, const char *fault, const outcome *got, int step, int stage,
-                         bool update) {
-    if (got->status != CGP_EDIFFERS || got->step != step)
-        fail_msg("%s: step %d: %s", fault, got->step, got->message);
-    if (d->options.stages == 1 && !strstr(fault, "kept")) return;
-    if (got->result.device != device_of(d, stage))
-        fail_msg("%s: %s", fault, got->message);
-    if (!update && got->result.stage != stage) fail_msg("%s: %s", fault, got->message);
+static void assert_named(const drawn *d, const flip *f, const outcome *got) {
+    if (got->status != CGP_EDIFFERS || got->step != f->step)
+        fail_msg("%s: step %d: %s", f->text, got->step, got->message);
+    assert_true(got->result.differs);
+    const bool one = d->options.stages == 1 && !f->kept;
+    const int device = one ? -1 : device_of(d, f->stage, f->run);
+    if (got->result.device != device) fail_msg("%s: %s", f->text, got->message);
+    if (!f->update && !f->kept && got->result.stage != f->stage)
+        fail_msg("%s: %s", f->text, got->message);
+    if (!f->kept && got->result.run != (one ? -1 : f->run)) fail_msg("%s: %s", f->text, got->message);
+}
+
+/* Draw a layout of the replays that moves a device. */
+static void draw_layout(uint64_t *state, drawn *d, int *on) {
+    bool moves = false;
+    d->options.replay_on = NULL;
+    if (d->options.stages == 1 || test_between(state, 0, 1)) return;
+    while (!moves)
+        for (int k = 0; k < d->options.stages; k++) {
+            on[k] = test_between(state, 0, d->options.stages - 1);
+            moves = moves || on[k] != k;
+        }
+    d->options.replay_on = on;
+    d->options.n_replay_on = d->options.stages;
 }
 
 /* Return the number of flips that are found. */
 static int check_flips(uint64_t *state, const char *device, int devices, int flips) {
     drawn d;
     outcome clean, got;
-    char fault[64];
-    int found = 0;
+    int found = 0, on[DEVICES];
     draw(&d, state, device, devices);
     train(&d, false, NULL, &clean);
     for (int i = 0; i < flips; i++) {
-        int stage;
-        bool update;
-        const int step = draw_flip(state, &d, fault, &stage, &update);
-        train(&d, true, fault, &got);
+        flip f;
+        draw_layout(state, &d, on);
+        draw_flip(state, &d, i % 3 == 2, &f);
+        train(&d, true, f.text, &got);
         if (got.status == CGP_OK)
             assert_equal_runs(&got, &clean); /* a masked flip */
         else
-            assert_named(&d, fault, &got, step, stage, update);
+            assert_named(&d, &f, &got);
         found += got.status != CGP_OK;
         free(got.records);
     }
@@ -162,8 +201,10 @@ TEST_CASE(clean_steps_are_equal_to_their_replays) {
     for (int i = 0; i < models; i++) {
         drawn d;
         outcome clean, got;
+        int on[DEVICES];
         draw(&d, &state, devices[i % 3], 0);
         train(&d, false, NULL, &clean);
+        draw_layout(&state, &d, on);
         train(&d, true, NULL, &got);
         if (got.status != CGP_OK) fail_msg("%s", got.message);
         assert_equal_runs(&got, &clean);
@@ -176,10 +217,101 @@ TEST_CASE(clean_steps_are_equal_to_their_replays) {
 TEST_CASE(flips_are_found_and_named) {
     uint64_t state = test_seed();
     static const char *const devices[] = {"cpu", "ref", "late"};
-    const int models = test_scaled(8);
+    static const int numbers[] = {2, 4, 4, 3, 2, 1};
+    const int models = test_scaled(9);
     int found = 0, flips = 0;
     for (int i = 0; i < models; i++, flips += 6)
-        found += check_flips(&state, devices[i % 3], i % 2 ? 4 : 2, 6);
+        found += check_flips(&state, devices[i % 3], numbers[i % 6], 6);
     print_message("%d of %d flips were found, the others masked\n", found, flips);
     assert_true(found > flips / 10);
+}
+
+static int64_t aligned(int64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+/* A device needs the larger of its own sections and the sections of the device that it replays, and
+ * its kept state. Without `replay`, nothing changes. */
+TEST_CASE(the_bytes_of_replays_are_planned_and_allocated) {
+    uint64_t state = test_seed();
+    drawn d;
+    draw(&d, &state, "cpu", 2);
+    cgp_plan *without = NULL;
+    assert_ok(cgp_plan_create(&without, d.model, &d.options));
+    d.options.replay = true;
+    training t = training_start(d.model, &d.options, 1);
+    for (int k = 0; k < 2; k++) {
+        const cgp_plan_device *own = cgp_plan_device_at(without, k),
+                              *other = cgp_plan_device_at(without, 1 - k),
+                              *got = cgp_plan_device_at(t.plan, k);
+        const int64_t a = aligned(own->planned_bytes), b = aligned(other->planned_bytes);
+        assert_int_equal(own->replay_bytes, 0);
+        assert_int_equal(got->planned_bytes, (a > b ? a : b) + own->parameter_bytes +
+                                                 own->optimizer_bytes + own->state_bytes);
+        assert_int_equal(got->planned_bytes, own->planned_bytes + got->replay_bytes);
+        assert_int_equal(cgp_pipeline_allocated_bytes(t.pipeline, k), got->planned_bytes);
+    }
+    training_stop(&t);
+    cgp_plan_destroy(without);
+    release(&d);
+}
+
+static void assert_refused(drawn *d, const char *message) {
+    cgp_plan *plan = NULL;
+    assert_status(cgp_plan_create(&plan, d->model, &d->options), CGP_EINVAL);
+    if (!strstr(cgp_message(), message)) fail_msg("%s", cgp_message());
+}
+
+TEST_CASE(options_of_replays_are_checked) {
+    uint64_t state = test_seed();
+    const int same[] = {0, 1}, beyond[] = {1, 2};
+    const char *const mixed[] = {"cpu", "ref"};
+    drawn d;
+    draw(&d, &state, "cpu", 2);
+    cgp_plan_options *o = &d.options;
+    o->replay = true;
+    o->n_replay_on = 2;
+    o->replay_on = same;
+    assert_refused(&d, "a stage on another device");
+    o->replay_on = beyond;
+    assert_refused(&d, "expected devices from 0 to 1, got 2");
+    o->n_replay_on = 1;
+    assert_refused(&d, "expected a device for each of the 2 devices, got 1 numbers");
+    o->replay_on = NULL;
+    o->ranks = 2;
+    assert_refused(&d, "all devices in 1 process, got 2 processes");
+    o->ranks = 1;
+    o->inference = true;
+    assert_refused(&d, "without `inference`");
+    o->inference = false;
+    if (!getenv("CGP_TEST_DEVICES")) { /* the tests' devices are all of one kind */
+        o->devices = mixed;
+        assert_refused(&d, "devices of one kind, got cpu:0 and ref:1");
+    }
+    release(&d);
+}
+
+TEST_CASE(calls_in_another_order_are_refused) {
+    uint64_t state = test_seed();
+    drawn d;
+    draw(&d, &state, "cpu", 2);
+    const test_batch *b = &d.batches[0];
+    training t = training_start(d.model, &d.options, 1);
+    assert_status(cgp_pipeline_keep_step(t.pipeline), CGP_ESTATE); /* the plan has no `replay` */
+    training_stop(&t);
+    d.options.replay = true;
+    t = training_start(d.model, &d.options, 1);
+    assert_status(cgp_pipeline_replay_step(t.pipeline, b->inputs, b->n, NULL), CGP_ESTATE);
+    assert_ok(cgp_pipeline_keep_step(t.pipeline));
+    assert_status(cgp_pipeline_replay_step(t.pipeline, b->inputs, b->n, NULL), CGP_ESTATE);
+    assert_ok(cgp_pipeline_step(t.pipeline, b->inputs, b->n, NULL));
+    assert_status(cgp_pipeline_replay_step(t.pipeline, b->inputs, b->n, NULL), CGP_ESTATE);
+    assert_status(cgp_pipeline_keep_step(t.pipeline), CGP_ESTATE);
+    assert_ok(cgp_optim_step(t.pipeline));
+    assert_ok(cgp_pipeline_replay_step(t.pipeline, b->inputs, b->n, NULL));
+    assert_status(cgp_pipeline_replay_step(t.pipeline, b->inputs, b->n, NULL), CGP_ESTATE);
+    assert_ok(cgp_pipeline_set_accumulation(t.pipeline, true));
+    assert_status(cgp_pipeline_keep_step(t.pipeline), CGP_ESTATE);
+    training_stop(&t);
+    release(&d);
 }

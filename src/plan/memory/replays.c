@@ -15,17 +15,17 @@ static cgp_status check_devices(const cgp_plan_options *o, int devices) {
     if (!o->replay_on) return CGP_OK;
     if (o->n_replay_on != devices)
         return cgp_fail(CGP_EINVAL,
-                        "replay on: expected a device for each of the %d devices, got %d numbers",
+                        "replay_on: expected a device for each of the %d devices, got %d numbers",
                         devices, o->n_replay_on);
     for (int d = 0; d < devices; d++) {
         if (o->replay_on[d] < 0 || o->replay_on[d] >= devices)
-            return cgp_fail(CGP_EINVAL, "replay on: expected devices from 0 to %d, got %d",
+            return cgp_fail(CGP_EINVAL, "replay_on: expected devices from 0 to %d, got %d",
                             devices - 1, o->replay_on[d]);
         moves = moves || o->replay_on[d] != d;
     }
     if (moves) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "replay on: expected at least one stage on another device, got the "
-                                "layout of the step");
+    return cgp_fail(CGP_EINVAL,
+                    "replay_on: expected a stage on another device, got the layout of the step");
 }
 
 cgp_status cgp__replays_check(const cgp_plan_options *o) {
