@@ -12,7 +12,7 @@ typedef struct cli_session cli_session;
 typedef struct cli_plan_options {
     cgp_plan_options plan;
     const char **devices;
-    int *replay_on; /* numbers of --replay-on; NULL: not given */
+    int *replay_on;      /* numbers of --replay-on; NULL: not given */
     cgp_schedule *table; /* the schedule, if --schedule names a file; NULL: it names no file */
     /* The balance, if a rule of --balance found it; NULL: --balance gives numbers or is not
      * given. */

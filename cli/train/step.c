@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step.c -- the steps of cgpipe train. Each step is followed, in this order, by a digest if due, a
  * replay if due, a line of metrics, a checkpoint if due, validation if due, and progress. If the
- * run stops at this step, a checkpoint is saved last. cli_train_save() first syncs digests and metrics, so they are
- * on disk before the checkpoint of the same step. Validation comes after metrics and checkpoint,
- * because it takes long and may fail.
+ * run stops at this step, a checkpoint is saved last. cli_train_save() first syncs digests and
+ * metrics, so they are on disk before the checkpoint of the same step. Validation comes after
+ * metrics and checkpoint, because it takes long and may fail.
  *
  * A step whose samples cannot be used fails before it runs anything, and the steps before it are
  * saved. */

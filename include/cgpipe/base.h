@@ -33,14 +33,14 @@ extern "C" {
  *  message that cgp_message() returns. */
 typedef enum cgp_status {
     CGP_OK = 0,
-    CGP_EINVAL,  /**< An argument, option or input is wrong; nothing was changed. */
-    CGP_ENOMEM,  /**< Out of memory. */
-    CGP_ELIMIT,  /**< A plan needs more memory than a device has. */
-    CGP_EIO,     /**< A file could not be opened, read, written or renamed. */
-    CGP_EFORMAT, /**< A file was read, but it is damaged or has another format. */
-    CGP_ESTATE,  /**< The call is not legal in this state; the message names the call to make. */
-    CGP_EDEVICE, /**< A device failed while running a step. */
-    CGP_EPEER,   /**< Another rank failed; the message comes from that rank. */
+    CGP_EINVAL,   /**< An argument, option or input is wrong; nothing was changed. */
+    CGP_ENOMEM,   /**< Out of memory. */
+    CGP_ELIMIT,   /**< A plan needs more memory than a device has. */
+    CGP_EIO,      /**< A file could not be opened, read, written or renamed. */
+    CGP_EFORMAT,  /**< A file was read, but it is damaged or has another format. */
+    CGP_ESTATE,   /**< The call is not legal in this state; the message names the call to make. */
+    CGP_EDEVICE,  /**< A device failed while running a step. */
+    CGP_EPEER,    /**< Another rank failed; the message comes from that rank. */
     CGP_EDIFFERS, /**< A step differs from its replay; the message names the device, if known. */
 } cgp_status;
 

@@ -50,8 +50,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_keep_step(cgp_pipeline *pipeline)
 
 /**
  * Run the step before this call again, from the kept state and with its update, on the devices of
- * `replay_on`, and compare. Afterwards the pipeline continues from the state after the step, without
- * its gradients.
+ * `replay_on`, and compare. Afterwards the pipeline continues from the state after the step, but it
+ * has no gradients.
  *
  * @param[in]  inputs    The inputs of the step. Borrowed for the call.
  * @param[in]  n_inputs  Number of inputs.

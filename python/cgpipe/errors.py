@@ -10,12 +10,13 @@
       StateError              the call is not legal in this state
       DeviceError             a device failed while running a step
       PeerError               another rank failed
+      DiffersError            a step differs from its replay
 """
 
 from __future__ import annotations
 
-__all__ = ["ArgumentError", "CgpipeError", "DeviceError", "FileError", "FormatError", "LimitError",
-           "OutOfMemoryError", "PeerError", "StateError", "by_status"]
+__all__ = ["ArgumentError", "CgpipeError", "DeviceError", "DiffersError", "FileError",
+           "FormatError", "LimitError", "OutOfMemoryError", "PeerError", "StateError", "by_status"]
 
 
 class CgpipeError(Exception):

@@ -78,7 +78,7 @@ class Errors(unittest.TestCase):
     def test_every_status_has_its_class(self):
         classes = [errors.ArgumentError, errors.OutOfMemoryError, errors.LimitError,
                    errors.FileError, errors.FormatError, errors.StateError, errors.DeviceError,
-                   errors.PeerError]
+                   errors.PeerError, errors.DiffersError]
         for status, expected in enumerate(classes, 1):
             error = errors.by_status(status, "text")
             self.assertIs(type(error), expected)

@@ -16,10 +16,9 @@ const char *cgp_message(void) {
 }
 
 const char *cgp_status_name(cgp_status status) {
-    static const char *const names[] = {"CGP_OK",     "CGP_EINVAL",  "CGP_ENOMEM",
-                                        "CGP_ELIMIT", "CGP_EIO",     "CGP_EFORMAT",
-                                        "CGP_ESTATE", "CGP_EDEVICE", "CGP_EPEER",
-                                        "CGP_EDIFFERS"};
+    static const char *const names[] = {"CGP_OK",    "CGP_EINVAL",  "CGP_ENOMEM", "CGP_ELIMIT",
+                                        "CGP_EIO",   "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE",
+                                        "CGP_EPEER", "CGP_EDIFFERS"};
     const int n = (int)(sizeof names / sizeof names[0]);
     return (int)status >= 0 && (int)status < n ? names[status] : "unknown status";
 }

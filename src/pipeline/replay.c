@@ -52,7 +52,7 @@ struct cgp__replay {
                            * the workers of `pipeline` */
     bool *changed;        /* [devices] set if the kept state has changed; written likewise */
     cgp__evidence evidence[CGP__LAYOUTS];
-    cgp__evidence moved; /* evidence of the state that was moved back */
+    cgp__evidence moved;        /* evidence of the state that was moved back */
     const cgp_pipeline *source; /* argument of the job that moves the state back */
     bool armed;                 /* set if a step was kept and not yet replayed */
     int64_t steps, updates;     /* counters before the step */
@@ -147,9 +147,9 @@ static char *kept_at(const cgp__worker *worker, int k) {
 static cgp_status copy(const cgp__worker *worker, char *to, const cgp__worker *source, char *from,
                        int64_t bytes) {
     if (bytes == 0) return CGP_OK;
-    return worker->backend->device.copy(
-        worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to),
-        cgp__device_place(source, from), (size_t)bytes);
+    return worker->backend->device.copy(worker->device, CGP_QUEUE_COMPUTE,
+                                        cgp__device_place(worker, to),
+                                        cgp__device_place(source, from), (size_t)bytes);
 }
 
 static cgp_status hash_section(cgp__worker *worker, const cgp__replay *r, const char *at, int k,
@@ -184,8 +184,8 @@ static cgp__flip_search find_kept(const cgp__worker *worker, int wanted) {
 /* Flip bits of the kept state as CGP_FAULT specifies (flips.h). */
 static cgp_status flip_kept(cgp__worker *worker, const cgp__replay *r) {
     int64_t number;
-    for (int from = 0; cgp__injected_kept_flip(worker->executor, worker->index, r->steps, &from,
-                                               &number);) {
+    for (int from = 0;
+         cgp__injected_kept_flip(worker->executor, worker->index, r->steps, &from, &number);) {
         const int n = find_kept(worker, -1).n;
         if (n == 0) continue;
         const cgp__flip_search found = find_kept(worker, cgp__flip_draw(number, n));
@@ -274,8 +274,8 @@ static const char *place_text(const cgp__replay *r, const cgp__difference *d, ch
                               size_t size) {
     const cgp_plan *plan = r->pipeline->plan;
     const cgp_model *model = r->pipeline->model;
-    const cgp_plan_edge edge = cgp_plan_edge_at(plan, d->kind <= CGP__DIFFERS_MESSAGE_RECEIVED ? d->index
-                                                                                       : 0);
+    const bool message = d->kind <= CGP__DIFFERS_MESSAGE_RECEIVED;
+    const cgp_plan_edge edge = cgp_plan_edge_at(plan, message ? d->index : 0);
     const bool names = d->kind >= CGP__DIFFERS_USE_GRADIENT;
     const char *name = names ? model->params[d->index].name : "";
     switch (d->kind) {
@@ -331,8 +331,9 @@ static cgp_status fail_with(const cgp__replay *r, const cgp__difference *d, int 
                         place, why);
     device_text(r, cgp__plan_layout(plan, run)->on[d->device], device, sizeof device);
     if (d->kind != CGP__DIFFERS_MESSAGE_RECEIVED)
-        return cgp_fail(CGP_EDIFFERS, "replay: step %lld differs from its replay (%s): %s was "
-                                      "wrong, in the %s",
+        return cgp_fail(CGP_EDIFFERS,
+                        "replay: step %lld differs from its replay (%s): %s was "
+                        "wrong, in the %s",
                         step, place, device, run == 0 ? "step" : "replay");
     const int from = cgp_plan_stage_at(plan, cgp_plan_edge_at(plan, d->index).from)->device;
     return cgp_fail(CGP_EDIFFERS,
@@ -496,8 +497,9 @@ static cgp_status check_replay(const cgp_pipeline *pipeline) {
     if (!r || !r->armed)
         return cgp_fail(CGP_ESTATE, "replay: no step was kept (cgp_pipeline_keep_step is due)");
     if (step->steps != r->steps + 1 || step->shared->update_due)
-        return cgp_fail(CGP_ESTATE, "replay: expected one step after cgp_pipeline_keep_step (%s is "
-                                    "due)",
+        return cgp_fail(CGP_ESTATE,
+                        "replay: expected one step after cgp_pipeline_keep_step (%s is "
+                        "due)",
                         step->shared->update_due ? "cgp_optim_step" : "cgp_pipeline_step");
     return CGP_OK;
 }

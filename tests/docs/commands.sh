@@ -124,6 +124,13 @@ skip 'cgpipe compare RUN RUN' 'a form; test_compare'
 skip 'cgpipe train --config recipes/resnet101-imagenet.yaml --data images:imagenet --epochs 45 --warmup 2ep --lr-milestones 15ep,30ep,40ep' \
     'ImageNet is not here; test_recipe trains in small'
 
+# --- docs/how-to/prove-steps.md ---
+add 'cgpipe train gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --data book.txt --steps 200 --stages 2 --replay-every 20 --run proven' \
+    '--steps 2 --replay-every 1'
+add 'cgpipe train --resume --run proven' '--steps 3'
+skip 'cgpipe train MODEL --data PATH --stages 3 --replay-every 10 --replay-on 1,1,0' 'a form; test_replay'
+add 'cgpipe plan gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --stages 2 --replay-every 20'
+
 # --- docs/how-to/write-a-backend.md ---
 skip 'cmake -S examples/own_backend -B own -DCMAKE_PREFIX_PATH=PREFIX && cmake --build own' 'test_own_backend'
 skip 'CGP_PLUGIN_PATH=$PWD/own cgpipe devices' 'test_own_backend, test_devices_command'

@@ -36,8 +36,8 @@ static void draw(drawn *d, uint64_t *state, const char *device, int devices) {
     o->recompute = (cgp_recompute)test_between(state, 0, CGP_RECOMPUTE_EXCEPT_LAST);
     o->gradient_groups = 1 << test_between(state, 0, 2);
     o->deferred_batch_norm = test_between(state, 0, 1);
-    o->optim = test_between(state, 0, 1) ? cgp_optim_adamw(1e-2, 0.1)
-                                         : cgp_optim_sgd(1e-2, 0.9, false, 0);
+    o->optim =
+        test_between(state, 0, 1) ? cgp_optim_adamw(1e-2, 0.1) : cgp_optim_sgd(1e-2, 0.9, false, 0);
     if (test_between(state, 0, 1)) o->optim.clip_norm = 0.5;
     if (strcmp(device, "ref") != 0 && test_between(state, 0, 3) == 0)
         o->precision = CGP_PRECISION_BF16;
@@ -88,8 +88,7 @@ static void train(const drawn *d, bool replays, const char *fault, outcome *out)
             out->status = cgp_pipeline_replay_step(t.pipeline, b->inputs, b->n, &out->result);
     }
     if (out->status == CGP_OK) out->end = hashes_of(&t);
-    snprintf(out->message, sizeof out->message, "%s",
-             out->status == CGP_OK ? "" : cgp_message());
+    snprintf(out->message, sizeof out->message, "%s", out->status == CGP_OK ? "" : cgp_message());
     training_stop(&t);
 }
 
@@ -141,7 +140,9 @@ static int device_of(const drawn *d, int stage, int run) {
     assert_ok(cgp_plan_create(&plan, d->model, &d->options));
     const int device = cgp_plan_stage_at(plan, stage)->device, n = d->options.stages;
     cgp_plan_destroy(plan);
-    return run == 0 ? device : d->options.replay_on ? d->options.replay_on[device] : (device + 1) % n;
+    return run == 0               ? device
+           : d->options.replay_on ? d->options.replay_on[device]
+                                  : (device + 1) % n;
 }
 
 static void assert_named(const drawn *d, const flip *f, const outcome *got) {
@@ -153,7 +154,8 @@ static void assert_named(const drawn *d, const flip *f, const outcome *got) {
     if (got->result.device != device) fail_msg("%s: %s", f->text, got->message);
     if (!f->update && !f->kept && got->result.stage != f->stage)
         fail_msg("%s: %s", f->text, got->message);
-    if (!f->kept && got->result.run != (one ? -1 : f->run)) fail_msg("%s: %s", f->text, got->message);
+    if (!f->kept && got->result.run != (one ? -1 : f->run))
+        fail_msg("%s: %s", f->text, got->message);
 }
 
 /* Draw a layout of the replays that moves a device. */

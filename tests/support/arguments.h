@@ -522,6 +522,21 @@ static cgp_pipeline *updated(void) {
     return running();
 }
 
+/* Make a pipeline whose plan has `replay`. If `kept` is true, keep and run a step. */
+static cgp_pipeline *replaying(bool kept) {
+    cgp_plan_options *options = plan_options();
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    options->replay = true;
+    need(cgp_plan_create(&plan, whole_model(), options));
+    need(cgp_pipeline_create(&pipeline, plan, 1));
+    if (!kept) return pipeline;
+    need(cgp_pipeline_keep_step(pipeline));
+    need(cgp_pipeline_step(pipeline, inputs(), 2, NULL));
+    need(cgp_optim_step(pipeline));
+    return pipeline;
+}
+
 /* Make a pipeline with an external loss. If `forward` is true, run a forward pass. */
 static cgp_pipeline *outside(bool forward) {
     static float result[12];

@@ -55,9 +55,9 @@ TEST_CASE(entries_of_one_hash_are_all_found) {
 }
 
 TEST_CASE(every_status_has_its_own_name) {
-    const char *names[] = {"CGP_OK",      "CGP_EINVAL", "CGP_ENOMEM",  "CGP_ELIMIT", "CGP_EIO",
-                           "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE", "CGP_EPEER",
-                           "CGP_EDIFFERS"};
+    const char *names[] = {"CGP_OK",    "CGP_EINVAL",  "CGP_ENOMEM", "CGP_ELIMIT",
+                           "CGP_EIO",   "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE",
+                           "CGP_EPEER", "CGP_EDIFFERS"};
     for (int i = 0; i < 10; i++)
         assert_string_equal(cgp_status_name((cgp_status)i), names[i]);
     assert_string_equal(cgp_status_name((cgp_status)10), "unknown status");

@@ -187,7 +187,8 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
         return CGP_OK;
     }
     const bool all = f.effect == DELAY_ALL;
-    if (!executor->lender && is_ours(executor, &f)) /* print at every log level, because the fault may change weights */
+    if (!executor->lender &&
+        is_ours(executor, &f)) /* print at every log level, because the fault may change weights */
         cgp_log(CGP_LOG_ERROR, "pipeline", "CGP_FAULT: %s: %s %s", text,
                 all        ? "this fault"
                 : f.update ? "the update"
@@ -247,8 +248,9 @@ static bool is_here(const cgp__executor *executor, const fault *f) {
 
 static bool is_of(const cgp__executor *executor, const fault *f, const cgp_action *action) {
     if (f->effect == DELAY_ALL) return action->edge < 0 && executor->replay == 0;
-    return !f->update && !f->kept && f->action.kind == action->kind && f->action.stage == action->stage &&
-           f->action.microbatch == action->microbatch && is_here(executor, f);
+    return !f->update && !f->kept && f->action.kind == action->kind &&
+           f->action.stage == action->stage && f->action.microbatch == action->microbatch &&
+           is_here(executor, f);
 }
 
 bool cgp__injected_flip(const cgp__executor *executor, const cgp_action *action, int *from,

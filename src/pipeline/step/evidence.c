@@ -223,15 +223,15 @@ static void compare_messages(walk *w, int e) {
     for (int i = 0; i < a->chunks; i++) {
         for (int received = 0; received < 2; received++) {
             const int stage = received ? edge.to : edge.from;
-            const int sent = edge.from < edge.to ? forward_of(edge.from)
-                                                 : backward_of(w->plan, edge.from);
-            const cgp__difference d = {
-                .kind = received ? CGP__DIFFERS_MESSAGE_RECEIVED : CGP__DIFFERS_MESSAGE_SENT,
-                .index = e,
-                .microbatch = i,
-                .stage = stage,
-                .device = cgp_plan_stage_at(w->plan, stage)->device,
-                .order = sent + received};
+            const int sent =
+                edge.from < edge.to ? forward_of(edge.from) : backward_of(w->plan, edge.from);
+            const cgp__difference d = {.kind = received ? CGP__DIFFERS_MESSAGE_RECEIVED
+                                                        : CGP__DIFFERS_MESSAGE_SENT,
+                                       .index = e,
+                                       .microbatch = i,
+                                       .stage = stage,
+                                       .device = cgp_plan_stage_at(w->plan, stage)->device,
+                                       .order = sent + received};
             compare(w, d, cgp__message_hash_at(a, e, i, received),
                     cgp__message_hash_at(b, e, i, received), sizeof(cgp__hash16));
         }
@@ -246,8 +246,9 @@ static cgp__difference in_stage(const walk *w, cgp__difference_kind kind, int in
                              .microbatch = -1,
                              .stage = stage,
                              .device = cgp__plan_device_of(w->plan, node),
-                             .order = kind == CGP__DIFFERS_USE_GRADIENT ? backward_of(w->plan, stage)
-                                                                : forward_of(stage)};
+                             .order = kind == CGP__DIFFERS_USE_GRADIENT
+                                          ? backward_of(w->plan, stage)
+                                          : forward_of(stage)};
 }
 
 static void compare_stages(walk *w) {
@@ -295,7 +296,8 @@ static void compare_copies(walk *w) {
     for (int64_t i = 0; i < (int64_t)parameters->n_copies * n; i++) {
         const cgp__copy *copy = &parameters->copies[i / n];
         const int part = (int)(i % n);
-        const cgp__difference d = {.kind = part ? CGP__DIFFERS_OPTIMIZER_STATE : CGP__DIFFERS_PARAMETER,
+        const cgp__difference d = {.kind =
+                                       part ? CGP__DIFFERS_OPTIMIZER_STATE : CGP__DIFFERS_PARAMETER,
                                    .index = copy->parameter,
                                    .microbatch = -1,
                                    .part = part - 1,

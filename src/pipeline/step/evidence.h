@@ -50,12 +50,12 @@ typedef enum cgp__difference_kind {
 /* A difference. */
 typedef struct cgp__difference {
     cgp__difference_kind kind;
-    int index;      /* number of the edge, loss, state, parameter or use */
-    int microbatch; /* of a message; otherwise -1 */
-    int part;       /* number of an optimizer state */
-    int stage;      /* stage that computed or received it; -1: the update */
-    int device;     /* the plan's number of the device that did so */
-    int order;      /* place in the order of the data */
+    int index;        /* number of the edge, loss, state, parameter or use */
+    int microbatch;   /* of a message; otherwise -1 */
+    int part;         /* number of an optimizer state */
+    int stage;        /* stage that computed or received it; -1: the update */
+    int device;       /* the plan's number of the device that did so */
+    int order;        /* place in the order of the data */
     size_t at, bytes; /* place of the value in the evidence's data */
 } cgp__difference;
 

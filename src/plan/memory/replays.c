@@ -36,8 +36,8 @@ cgp_status cgp__replays_check(const cgp_plan_options *o) {
     if (o->replicas > 1)
         return cgp_fail(CGP_EINVAL, "replay: expected 1 replica, got %d", o->replicas);
     if (o->ranks > 1)
-        return cgp_fail(CGP_EINVAL,
-                        "replay: expected all devices in 1 process, got %d processes", o->ranks);
+        return cgp_fail(CGP_EINVAL, "replay: expected all devices in 1 process, got %d processes",
+                        o->ranks);
     return CGP_OK;
 }
 
@@ -76,8 +76,8 @@ static cgp_status place(cgp__layout *layout, const cgp__placement *p, const cgp_
     return CGP_OK;
 }
 
-static cgp_status place_layouts(cgp__replays *replays, cgp__placement *p,
-                                const cgp_plan_options *o, int64_t *used, int64_t *used_host) {
+static cgp_status place_layouts(cgp__replays *replays, cgp__placement *p, const cgp_plan_options *o,
+                                int64_t *used, int64_t *used_host) {
     for (int k = 0; k < CGP__LAYOUTS; k++) {
         CGP_TRY(place(&replays->layouts[k], p, o, k, used, used_host));
         for (int d = 0; d < p->n_devices; d++) {
@@ -89,8 +89,7 @@ static cgp_status place_layouts(cgp__replays *replays, cgp__placement *p,
     return CGP_OK;
 }
 
-cgp_status cgp__place_replays(cgp__replays *replays, cgp__placement *p,
-                              const cgp_plan_options *o) {
+cgp_status cgp__place_replays(cgp__replays *replays, cgp__placement *p, const cgp_plan_options *o) {
     int64_t *used = NULL;
     for (int d = 0; d < p->n_devices; d++) {
         p->devices[d].own_bytes = p->devices[d].info.planned_bytes;

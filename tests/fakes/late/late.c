@@ -5,9 +5,9 @@
  *     caller        enqueues ──► COMPUTE   a thread with a cpu device
  *                            ──► IN, OUT   threads that copy
  *
- * Operands of a kernel, and the device end of a copy, must be in the device's memory, or in that of
- * another device with the same ordinal and index, which has the same hardware. The host end of a
- * copy must be in memory from host_memory_create(). */
+ * Operands of a kernel, and the device end of a copy, must be in the device's memory. Devices with
+ * the same ordinal and index have the same hardware, and may use each other's memory. The host end
+ * of a copy must be in memory from host_memory_create(). */
 #include "late.h"
 
 #include <stdlib.h>
