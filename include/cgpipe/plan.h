@@ -148,12 +148,14 @@ typedef struct cgp_plan_options {
      *  or if `optim` has a clip_norm. With 1 replica, this changes nothing. [false] */
     bool shard_optimizer;
     /** Reserve memory to keep the state before a step, and to run the step again on other devices
-     *  (cgpipe/replay.h). All devices must have the same backend. With `replay` there is one rank
-     *  and one replica, and neither `inference` nor `external_loss`. [false] */
+     *  (cgpipe/replay.h). All devices must have the same backend, and all ranks the same number of
+     *  devices. With `replay` there is one replica, and neither `inference` nor `external_loss`.
+     *  [false] */
     bool replay;
     /** [n_replay_on] With `replay`: replay_on[d] is the device on which a replay runs the stages of
-     *  device d. There must be a number for each device. Several numbers may be equal.
-     *  [NULL: d + 1, and 0 for the last device] */
+     *  device d. There must be a number for each device. Several numbers may be equal. The devices
+     *  of a rank must be on devices of one rank, which no other rank's devices are on. [NULL: the
+     *  next device or, with several ranks, the same device of the next rank] */
     const int *replay_on;
     int n_replay_on;
 } cgp_plan_options;

@@ -115,7 +115,10 @@ static cgp_status build(cgp_pipeline *pipeline) {
         status = cgp__team_run_untimed(pipeline->team, cgp__job_initialize, &pipeline->step->seed);
     CGP_TRY(share_bytes(executor, status));
     CGP_TRY(cgp__shared_edges_open(executor));
-    CGP_TRY(cgp__ranks_agree(pipeline->ranks, cgp__link_ends_open(executor)));
+    /* A transport may write to the buffers of an open link. If they are in borrowed memory, links
+     * are open only while this pipeline runs (replay.c). */
+    if (!executor->lender || !pipeline->ranks->transport)
+        CGP_TRY(cgp__ranks_agree(pipeline->ranks, cgp__link_ends_open(executor)));
     cgp__minibatch full =
         cgp__plan_share(pipeline->plan, pipeline->setup->batch, pipeline->ranks->replica);
     full.forward_only = pipeline->setup->inference;
@@ -228,17 +231,29 @@ cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out, const cgp_plan *plan,
     return status;
 }
 
-cgp_status cgp__pipeline_create_lent(cgp_pipeline **out, const cgp_pipeline *lender, int layout) {
+/* Make a pipeline that borrows memory. */
+static cgp_status allocate_lent(cgp_pipeline **out, const cgp_pipeline *lender, int layout,
+                                const cgp_transport *transport, cgp_communicator *communicator) {
+    CGP_TRY(make(out));
+    cgp__executor *executor = (*out)->executor;
+    executor->lender = lender->executor;
+    executor->layout = executor->replay = layout;
+    CGP_TRY(allocate(*out, lender->plan, lender->step->seed, transport, communicator, NULL));
+    executor->ipc = false; /* the memory's handles are those of the lender's allocations */
+    return CGP_OK;
+}
+
+cgp_status cgp__pipeline_create_lent(cgp_pipeline **out, const cgp_pipeline *lender, int layout,
+                                     const cgp_transport *transport,
+                                     cgp_communicator *communicator) {
     cgp_pipeline *pipeline = NULL;
-    CGP_TRY(make(&pipeline));
-    pipeline->executor->lender = lender->executor;
-    pipeline->executor->layout = pipeline->executor->replay = layout;
-    cgp_status status = allocate(pipeline, lender->plan, lender->step->seed, NULL, NULL, NULL);
+    cgp_status status = allocate_lent(&pipeline, lender, layout, transport, communicator);
+    status = cgp__ranks_agree(lender->ranks, status);
     if (status == CGP_OK) status = build(pipeline);
     if (status == CGP_OK)
         *out = pipeline;
-    else
-        cgp_pipeline_destroy(pipeline);
+    else if (pipeline)
+        (void)cgp__pipeline_destroy(pipeline);
     return status;
 }
 

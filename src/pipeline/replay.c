@@ -10,7 +10,10 @@
  *     not       kept state ──► a third pipeline's state; run; the evidence that two runs have is
  *               right
  *
- * With one device, and for a layout that moves no device, the pipeline itself runs the replay. */
+ * With one device, and for a layout that moves no device, the pipeline itself runs the replay.
+ *
+ * With several ranks, the second pipeline runs on the same ranks, with other numbers
+ * (run/renumbered.h). States pass through the host, piece by piece, and evidence is gathered. */
 #include "pipeline/replay.h"
 
 #include <cgpipe/replay.h>
@@ -22,7 +25,12 @@
 #include "pipeline/run/flips.h"
 #include "pipeline/run/injected_faults.h"
 #include "pipeline/run/jobs.h"
+#include "pipeline/run/link_ends.h"
+#include "pipeline/run/agreements.h"
+#include "pipeline/run/bind.h"
+#include "pipeline/run/gathers.h"
 #include "pipeline/run/ranks.h"
+#include "pipeline/run/renumbered.h"
 #include "pipeline/run/worker.h"
 #include "pipeline/step/evidence.h"
 #include "pipeline/step/parameters.h"
@@ -32,6 +40,8 @@
 #include "plan/memory/devices.h"
 #include "plan/memory/parameters.h"
 #include "plan/memory/replays.h"
+#include "plan/links.h"
+#include "plan/owners.h"
 #include "plan/setup.h"
 
 #include <stdio.h>
@@ -45,6 +55,7 @@ struct cgp__replay {
     cgp_pipeline *pipeline; /* the pipeline whose steps are replayed */
     /* [layouts] pipelines that run the replays; the first one is `pipeline`. NULL: not created. */
     cgp_pipeline *runners[CGP__LAYOUTS];
+    cgp__renumbered *views[CGP__LAYOUTS]; /* with several ranks: communicators of the runners */
     int n_devices;
     cgp__nh_key key;
     cgp__hasher *hashers; /* [devices] used by the workers of the device in any layout */
@@ -53,10 +64,20 @@ struct cgp__replay {
     bool *changed;        /* [devices] set if the kept state has changed; written likewise */
     cgp__evidence evidence[CGP__LAYOUTS];
     cgp__evidence moved;        /* evidence of the state that was moved back */
+    cgp_pipeline *linked;       /* with several ranks: the pipeline whose links are open */
     const cgp_pipeline *source; /* argument of the job that moves the state back */
+    /* With several ranks: scratch for a piece of a state, and for the evidence of all ranks. */
+    char *piece, *gathered;
     bool armed;                 /* set if a step was kept and not yet replayed */
     int64_t steps, updates;     /* counters before the step */
 };
+
+enum { PIECE = 1 << 20 }; /* bytes of a state that are sent between ranks at a time */
+
+/* Return true if the pipeline runs on several ranks. */
+static bool spans(const cgp__replay *r) {
+    return r->pipeline->n_ranks > 1;
+}
 
 /* --- memory --- */
 
@@ -72,7 +93,10 @@ static cgp_status make(cgp__replay *r) {
                                    !cgp__plan_device(plan, d)->backend->host_addressable));
     for (int k = 0; k < CGP__LAYOUTS; k++)
         CGP_TRY(cgp__evidence_create(&r->evidence[k], plan, r->hashers));
-    return cgp__evidence_create(&r->moved, plan, r->hashers);
+    CGP_TRY(cgp__evidence_create(&r->moved, plan, r->hashers));
+    if (!spans(r)) return CGP_OK;
+    CGP_TRY(CGP__NEW(r->piece, PIECE, "replay"));
+    return CGP__NEW(r->gathered, (size_t)r->pipeline->n_ranks * r->moved.bytes, "replay");
 }
 
 bool cgp__replay_stop(cgp__replay *r) {
@@ -92,27 +116,62 @@ void cgp__replay_free(cgp__replay *r) {
     cgp__evidence_release(&r->moved);
     for (int d = 0; r->hashers && d < r->n_devices; d++)
         cgp__hasher_release(&r->hashers[d]);
+    for (int k = 0; k < CGP__LAYOUTS; k++)
+        cgp__renumbered_destroy(r->views[k]);
+    free(r->piece);
+    free(r->gathered);
     free(r->hashers);
     free(r->kept);
     free(r->changed);
     free(r);
 }
 
+/* Return the rank of a device of the plan in a layout. */
+static int rank_in(const cgp__replay *r, int layout, int device) {
+    const cgp_plan *plan = r->pipeline->plan;
+    return cgp_plan_device_at(plan, cgp__plan_layout(plan, layout)->on[device])->rank;
+}
+
+/* Make the communicator of a layout, in which the ranks have the numbers of the plan. */
+static cgp_status find_view(cgp__replay *r, int layout) {
+    const cgp__ranks *ranks = r->pipeline->ranks;
+    int *actual = NULL;
+    if (r->views[layout]) return CGP_OK;
+    cgp_status status = CGP__NEW(actual, ranks->n, "replay");
+    for (int d = 0; d < r->n_devices && status == CGP_OK; d++)
+        actual[cgp_plan_device_at(r->pipeline->plan, d)->rank] = rank_in(r, layout, d);
+    if (status == CGP_OK)
+        status = cgp__renumbered_create(&r->views[layout], ranks->transport, ranks->communicator,
+                                        actual, layout * cgp__plan_links(r->pipeline->plan)->n);
+    free(actual);
+    return cgp__ranks_agree(ranks, status);
+}
+
 /* Find or create the pipeline that runs layout `layout`. */
 static cgp_status find_runner(cgp__replay *r, int layout) {
-    if (r->runners[layout]) return CGP_OK;
-    if (cgp__plan_layout(r->pipeline->plan, layout)->moves)
-        return cgp__pipeline_create_lent(&r->runners[layout], r->pipeline, layout);
-    r->runners[layout] = r->pipeline;
-    return CGP_OK;
+    cgp_pipeline **runner = &r->runners[layout];
+    if (*runner) return CGP_OK;
+    if (!cgp__plan_layout(r->pipeline->plan, layout)->moves) {
+        *runner = r->pipeline;
+        return CGP_OK;
+    }
+    if (!spans(r)) return cgp__pipeline_create_lent(runner, r->pipeline, layout, NULL, NULL);
+    CGP_TRY(find_view(r, layout));
+    return cgp__pipeline_create_lent(runner, r->pipeline, layout,
+                                     cgp__renumbered_transport(r->views[layout]),
+                                     cgp__renumbered_communicator(r->views[layout]));
+}
+
+static cgp_status make_replay(cgp__replay **out, cgp_pipeline *pipeline) {
+    CGP_TRY(CGP__NEW(*out, 1, "replay"));
+    (*out)->pipeline = (*out)->linked = (*out)->runners[0] = pipeline;
+    return make(*out);
 }
 
 static cgp_status find_replay(cgp_pipeline *pipeline) {
     cgp__replay *r = NULL;
     if (pipeline->replay) return CGP_OK;
-    CGP_TRY(CGP__NEW(r, 1, "replay"));
-    r->pipeline = r->runners[0] = pipeline;
-    cgp_status status = make(r);
+    cgp_status status = cgp__ranks_agree(pipeline->ranks, make_replay(&r, pipeline));
     if (status == CGP_OK) status = find_runner(r, 1);
     if (status == CGP_OK)
         pipeline->replay = r;
@@ -226,7 +285,15 @@ static cgp_status clear_gradients(cgp__worker *worker) {
     return CGP_OK;
 }
 
-/* Copy the kept state to a worker of any layout. */
+/* The worker's state has changed. */
+static cgp_status loaded(cgp__worker *worker, void *unused) {
+    (void)unused;
+    if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
+    ++*worker->changes.count;
+    return clear_gradients(worker);
+}
+
+/* Copy the kept state to a worker of any layout on this rank. */
 static cgp_status load(cgp__worker *worker, void *argument) {
     const cgp__replay *r = argument;
     if (cgp__is_stopped(worker)) return CGP_OK; /* after a timeout, the plan may be freed */
@@ -237,8 +304,7 @@ static cgp_status load(cgp__worker *worker, void *argument) {
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     CGP_TRY(cgp__worker_finish(worker));
-    ++*worker->changes.count;
-    return clear_gradients(worker);
+    return loaded(worker, NULL);
 }
 
 /* Copy the state of the source's worker to the place of the kept state. */
@@ -254,12 +320,185 @@ static cgp_status take(cgp__worker *worker, void *argument) {
     return cgp__worker_finish(worker);
 }
 
+/* --- states between ranks --- */
+
+/* With several ranks, close the links of the pipeline that ran last, and open the links of another
+ * one. Their buffers are in the same memory, which a transport may use while a link is open.
+ * Collective. */
+static cgp_status link_to(cgp__replay *r, cgp_pipeline *runner) {
+    const cgp__ranks *ranks = r->pipeline->ranks;
+    if (!spans(r) || r->linked == runner) return CGP_OK;
+    cgp__link_ends_close(r->linked->executor);
+    r->linked = runner;
+    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* both ends of all links are closed */
+    return cgp__ranks_agree(ranks, cgp__link_ends_open(runner->executor));
+}
+
+/* A piece of a section that is copied between a worker and the host. */
+typedef struct piece {
+    char *host;
+    int section;
+    int64_t at;
+    size_t bytes;
+    bool kept, writes;
+} piece;
+
+static cgp_status copy_piece(cgp__worker *worker, void *argument) {
+    const piece *p = argument;
+    char *at = p->at + (p->kept ? kept_at(worker, p->section) : section_of(worker, p->section).at);
+    return p->writes ? cgp__worker_write(worker, at, p->host, p->bytes)
+                     : cgp__worker_read(worker, p->host, at, p->bytes);
+}
+
+/* Copy a piece of device d from the rank that has it, in layout `from`, to the rank of the device in
+ * layout `to`. In layout 0, the state is the kept state. */
+static cgp_status move_piece(const cgp__replay *r, int from, int to, int d, piece *p) {
+    const cgp__ranks *ranks = r->pipeline->ranks;
+    const cgp_pipeline *source = r->runners[from], *target = r->runners[to];
+    cgp_status status = CGP_OK;
+    p->kept = from == 0;
+    p->writes = false;
+    if (cgp__ranks_own(source->ranks, d))
+        status = cgp__executor_run_one(source->executor, d, copy_piece, p);
+    if (status == CGP_OK)
+        status = cgp__ranks_broadcast(ranks, rank_in(r, from, d), p->host, p->bytes);
+    p->kept = to == 0;
+    p->writes = true;
+    if (status == CGP_OK && cgp__ranks_own(target->ranks, d))
+        status = cgp__executor_run_one(target->executor, d, copy_piece, p);
+    if (status != CGP_OK) cgp__ranks_fail(ranks, status);
+    return status;
+}
+
+static int64_t section_bytes(const cgp_plan *plan, int d, int k) {
+    const cgp_plan_device *info = cgp_plan_device_at(plan, d);
+    return k == PARAMETERS  ? info->parameter_bytes
+           : k == OPTIMIZER ? info->optimizer_bytes
+                            : info->state_bytes;
+}
+
+/* Copy the states of all devices between layouts. Collective. */
+static cgp_status move_states(const cgp__replay *r, int from, int to) {
+    for (int d = 0; d < r->n_devices; d++) {
+        for (int k = 0; k < SECTIONS; k++) {
+            const int64_t bytes = section_bytes(r->pipeline->plan, d, k);
+            for (int64_t at = 0; at < bytes; at += PIECE) {
+                piece p = {.host = r->piece,
+                           .section = k,
+                           .at = at,
+                           .bytes = (size_t)cgp__min(bytes - at, PIECE)};
+                CGP_TRY(move_piece(r, from, to, d, &p));
+            }
+        }
+    }
+    return CGP_OK;
+}
+
+/* Copy the kept state to the runner of a layout. */
+static cgp_status load_states(cgp__replay *r, int layout) {
+    cgp_pipeline *runner = r->runners[layout];
+    if (!spans(r) || runner == r->pipeline) return cgp__executor_job(runner->executor, load, r);
+    CGP_TRY(cgp__ranks_agree(r->pipeline->ranks, move_states(r, 0, layout)));
+    return cgp__executor_job(runner->executor, loaded, r);
+}
+
+/* Copy the state of the runner of layout 1 to the place of the kept state. */
+static cgp_status take_states(cgp__replay *r) {
+    r->source = r->runners[1];
+    if (spans(r)) return cgp__ranks_agree(r->pipeline->ranks, move_states(r, 1, 0));
+    return cgp__executor_job(r->pipeline->executor, take, r);
+}
+
+/* Give all ranks the evidence of all ranks. A value that a rank does not have is zero there. */
+static cgp_status share_evidence(const cgp__replay *r, const cgp__evidence *e) {
+    const cgp__ranks *ranks = r->pipeline->ranks;
+    if (!spans(r)) return CGP_OK;
+    memcpy(r->gathered + (size_t)ranks->rank * e->bytes, e->data, e->bytes);
+    CGP_TRY(cgp__ranks_share(ranks, r->gathered, e->bytes));
+    for (int q = 0; q < ranks->n; q++)
+        for (size_t i = 0; i < e->bytes; i++)
+            e->data[i] = (char)(e->data[i] | r->gathered[(size_t)q * e->bytes + i]);
+    return CGP_OK;
+}
+
+/* Hash the results of a runner's step, and share the evidence. */
+static cgp_status close_evidence(cgp__replay *r, cgp_pipeline *runner, cgp__evidence *e,
+                                 bool states_only) {
+    CGP_TRY(cgp__evidence_add_results(runner, e, states_only));
+    return cgp__executor_exchanged(r->pipeline->executor, share_evidence(r, e));
+}
+
+/* --- inputs of other ranks --- */
+
+/* The inputs of a step, on every rank. */
+typedef struct shared_inputs {
+    cgp_tensor *tensors;
+    const cgp_tensor **list;
+    int n;
+} shared_inputs;
+
+static void release_inputs(shared_inputs *s) {
+    for (int k = 0; s->tensors && k < s->n; k++)
+        free(s->tensors[k].data);
+    free(s->tensors);
+    free(s->list);
+}
+
+/* Return the lowest rank that reads an input in a step; -1: none. */
+static int reader_of(const cgp__replay *r, int input) {
+    const cgp_plan *plan = r->pipeline->plan;
+    const cgp_model *model = r->pipeline->model;
+    int rank = -1;
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        for (int j = 0; j < node->n_inputs; j++) {
+            const int at = cgp_plan_device_at(plan, cgp__plan_device_of(plan, i))->rank;
+            if (node->inputs[j] == model->input_values[input] && (rank < 0 || at < rank)) rank = at;
+        }
+    }
+    return rank;
+}
+
+static cgp_status make_inputs(const cgp__replay *r, shared_inputs *s) {
+    const cgp_model *model = r->pipeline->model;
+    const int64_t samples = r->pipeline->executor->context.run->minibatch.samples;
+    s->n = model->n_inputs;
+    CGP_TRY(CGP__NEW(s->tensors, s->n, "replay"));
+    CGP_TRY(CGP__NEW(s->list, s->n, "replay"));
+    for (int k = 0; k < s->n; k++) {
+        const cgp_op_type *type = &model->values[model->input_values[k]].type;
+        cgp_tensor *tensor = &s->tensors[k];
+        char *data = NULL;
+        CGP_TRY(CGP__NEW(data, cgp__type_bytes(type, samples), "replay"));
+        *tensor = (cgp_tensor){.dtype = type->dtype, .data = data};
+        tensor->shape = (cgp_shape){.rank = type->shape.rank + 1, .dims = {samples}};
+        memcpy(tensor->shape.dims + 1, type->shape.dims,
+               (size_t)type->shape.rank * sizeof type->shape.dims[0]);
+        s->list[k] = tensor;
+    }
+    return CGP_OK;
+}
+
+/* Give all ranks all inputs, because a rank runs other stages in the replay. */
+static cgp_status share_inputs(const cgp__replay *r, const cgp_tensor *const *inputs,
+                               shared_inputs *s) {
+    const cgp__ranks *ranks = r->pipeline->ranks;
+    CGP_TRY(cgp__ranks_agree(ranks, make_inputs(r, s)));
+    for (int k = 0; k < s->n; k++) {
+        const int reader = reader_of(r, k);
+        const size_t bytes =
+            cgp_dtype_bytes(s->tensors[k].dtype) * (size_t)cgp_shape_count(&s->tensors[k].shape);
+        if (reader < 0) continue;
+        if (reader == ranks->rank) memcpy(s->tensors[k].data, inputs[k]->data, bytes);
+        CGP_TRY(cgp__ranks_broadcast(ranks, reader, s->tensors[k].data, bytes));
+    }
+    return CGP_OK;
+}
+
 /* --- the verdict --- */
 
 static const char *host_of(const cgp__replay *r, int device) {
-    const cgp__ranks *ranks = r->pipeline->ranks;
-    const int rank = cgp_plan_device_at(r->pipeline->plan, device)->rank;
-    return cgp_pipeline_rank(r->pipeline, ranks->n > rank ? rank : 0).host;
+    return cgp_pipeline_rank(r->pipeline, rank_in(r, 0, device)).host;
 }
 
 /* Write "device cpu:1 on host X". */
@@ -370,6 +609,7 @@ static void set_counters(const cgp__replay *r, cgp_pipeline *runner) {
     memcpy(to->accumulation.targets, from->accumulation.targets,
            (size_t)r->pipeline->model->n_losses * sizeof *to->accumulation.targets);
     runner->team->timeout_ns = r->pipeline->team->timeout_ns;
+    runner->team->look_ns = r->pipeline->team->look_ns;
 }
 
 static cgp_status run_step(cgp_pipeline *runner, const cgp_tensor *const *inputs, int n_inputs) {
@@ -387,7 +627,8 @@ static cgp_status run_layout(cgp__replay *r, int layout, const cgp_tensor *const
     CGP_TRY(find_runner(r, layout));
     cgp_pipeline *runner = r->runners[layout];
     const int before = runner->executor->replay;
-    CGP_TRY(cgp__executor_job(runner->executor, load, r));
+    CGP_TRY(link_to(r, runner));
+    CGP_TRY(load_states(r, layout));
     set_counters(r, runner);
     memset(r->evidence[layout].data, 0, r->evidence[layout].bytes);
     cgp__evidence_begin(runner, &r->evidence[layout]);
@@ -396,7 +637,7 @@ static cgp_status run_layout(cgp__replay *r, int layout, const cgp_tensor *const
     runner->executor->replay = before;
     cgp__evidence_begin(runner, NULL);
     CGP_TRY(status);
-    return cgp__evidence_add_results(runner, &r->evidence[layout], false);
+    return close_evidence(r, runner, &r->evidence[layout], false);
 }
 
 /* Run the step a third time, and fail with the device that was wrong. */
@@ -424,10 +665,11 @@ static cgp_status move_back(cgp__replay *r, cgp_replay_result *out) {
     cgp_pipeline *pipeline = r->pipeline;
     char device[256], place[512];
     if (r->runners[1] == pipeline) return CGP_OK;
-    r->source = r->runners[1];
-    CGP_TRY(cgp__executor_job(pipeline->executor, take, r));
-    CGP_TRY(cgp__executor_job(pipeline->executor, load, r));
-    CGP_TRY(cgp__evidence_add_results(pipeline, &r->moved, true));
+    memset(r->moved.data, 0, r->moved.bytes);
+    CGP_TRY(take_states(r));
+    CGP_TRY(link_to(r, pipeline));
+    CGP_TRY(load_states(r, 0));
+    CGP_TRY(close_evidence(r, pipeline, &r->moved, true));
     const cgp__difference d =
         cgp__evidence_compare(pipeline->plan, &r->evidence[0], &r->moved, true);
     pipeline->step->shared->has_gradients = false;
@@ -449,8 +691,10 @@ static bool any_changed(const cgp__replay *r) {
 static cgp_status prove(cgp__replay *r, const cgp_tensor *const *inputs, int n_inputs,
                         cgp_replay_result *out) {
     cgp_pipeline *pipeline = r->pipeline;
-    CGP_TRY(cgp__evidence_add_results(pipeline, &r->evidence[0], false));
+    CGP_TRY(close_evidence(r, pipeline, &r->evidence[0], false));
     CGP_TRY(cgp__executor_job(pipeline->executor, check_kept, r));
+    CGP_TRY(cgp__ranks_share_devices(pipeline->ranks, pipeline->plan, r->changed,
+                                     sizeof *r->changed));
     if (any_changed(r)) return fail_kept(r, out);
     CGP_TRY(run_layout(r, 1, inputs, n_inputs));
     const cgp__difference d =
@@ -460,6 +704,16 @@ static cgp_status prove(cgp__replay *r, const cgp_tensor *const *inputs, int n_i
 }
 
 /* --- public calls --- */
+
+/* Prove a step with the inputs of all ranks. */
+static cgp_status prove_shared(cgp__replay *r, const cgp_tensor *const *inputs,
+                               cgp_replay_result *out) {
+    shared_inputs s = {.n = 0};
+    cgp_status status = share_inputs(r, inputs, &s);
+    if (status == CGP_OK) status = prove(r, s.list, s.n, out);
+    release_inputs(&s);
+    return status;
+}
 
 static cgp_status check_keep(const cgp_pipeline *pipeline) {
     CGP_TRY(cgp__step_check_training(pipeline));
@@ -473,12 +727,13 @@ static cgp_status check_keep(const cgp_pipeline *pipeline) {
     if (pipeline->step->shared->update_due)
         return cgp_fail(CGP_ESTATE, "replay: gradients wait for their update (cgp_optim_step is "
                                     "due)");
-    return find_replay((cgp_pipeline *)pipeline);
+    return CGP_OK;
 }
 
 cgp_status cgp_pipeline_keep_step(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
-    CGP_TRY(check_keep(pipeline));
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_keep(pipeline)));
+    CGP_TRY(find_replay(pipeline));
     cgp__replay *r = pipeline->replay;
     r->steps = pipeline->step->steps;
     r->updates = pipeline->step->shared->updates;
@@ -507,12 +762,14 @@ static cgp_status check_replay(const cgp_pipeline *pipeline) {
 cgp_status cgp_pipeline_replay_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                     int n_inputs, cgp_replay_result *result) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(inputs);
-    CGP_TRY(check_replay(pipeline));
+    if (pipeline->n_ranks == 1) CGP__NEED(inputs);
+    CGP_TRY(cgp__ranks_agree(pipeline->ranks, check_replay(pipeline)));
     cgp_replay_result found = {false, -1, -1, -1, -1, -1};
     pipeline->replay->armed = false;
     cgp__evidence_begin(pipeline, NULL);
-    const cgp_status status = prove(pipeline->replay, inputs, n_inputs, &found);
+    const cgp_status status = spans(pipeline->replay)
+                                  ? prove_shared(pipeline->replay, inputs, &found)
+                                  : prove(pipeline->replay, inputs, n_inputs, &found);
     if (status != CGP_OK && !pipeline->team->failed) cgp__team_fail(pipeline->team);
     if (result) *result = found;
     return status;

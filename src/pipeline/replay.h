@@ -8,9 +8,12 @@
 typedef struct cgp__replay cgp__replay;
 
 /* Create a pipeline of the lender's plan that places its devices in the lender's allocations, in a
- * layout of the plan's replays. Parameters and states are not initialized. The caller destroys it
- * before the lender (pipeline.c). */
-cgp_status cgp__pipeline_create_lent(cgp_pipeline **out, const cgp_pipeline *lender, int layout);
+ * layout of the plan's replays. Parameters and states are not initialized. `transport` and
+ * `communicator` are NULL with one rank; with several ranks, the call is collective. The caller
+ * destroys the pipeline before the lender (pipeline.c). */
+cgp_status cgp__pipeline_create_lent(cgp_pipeline **out, const cgp_pipeline *lender, int layout,
+                                     const cgp_transport *transport,
+                                     cgp_communicator *communicator);
 
 /* Destroy a pipeline without replays. Return false if a worker hangs, and may still touch memory of
  * this pipeline and of its lender (pipeline.c). */

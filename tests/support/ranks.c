@@ -364,6 +364,36 @@ ON_RANKS(
     (cgp_pipeline * pipeline, const cgp_tensor *const *gradients, int n_gradients),
     (pipeline, gradients, n_gradients), .tensors = gradients, .n_tensors = n_gradients)
 ON_RANKS_PLAIN(cgp_pipeline_skip_backward)
+ON_RANKS_PLAIN(cgp_pipeline_keep_step)
+cgp_status __real_cgp_pipeline_replay_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                           int n_inputs, cgp_replay_result *result);
+
+/* Replay a step. The padding of *result, which has zeros, stays, because compare() reads it. */
+static cgp_status replay_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n,
+                              cgp_replay_result *result) {
+    cgp_replay_result own;
+    const cgp_status status = __real_cgp_pipeline_replay_step(pipeline, inputs, n, &own);
+    if (status != CGP_OK && status != CGP_EDIFFERS) return status;
+    result->differs = own.differs;
+    result->stage = own.stage;
+    result->from = own.from;
+    result->microbatch = own.microbatch;
+    result->device = own.device;
+    result->run = own.run;
+    return status;
+}
+
+ON_RANKS(
+    cgp_pipeline_replay_step,
+    {
+        INPUTS
+        return replay_step(pipeline, inputs, c->n, result);
+    },
+    (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs,
+     cgp_replay_result *out),
+    (pipeline, inputs, n_inputs, out), .inputs = inputs, .n = n_inputs,
+    .result = memset(out ? out : &(cgp_replay_result){false, 0, 0, 0, 0, 0}, 0, sizeof *out),
+    .bytes = sizeof *out)
 ON_RANKS(
     cgp_pipeline_set_input_gradients,
     {

@@ -32,9 +32,10 @@ static int place_of(const cgp__worker *worker) {
  * consecutively, so these devices divide the cores among themselves. */
 static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->plan;
-    const cgp__ranks *ranks = worker->ranks;
+    const cgp__executor *lender = worker->executor->lender;
+    const cgp__ranks *ranks = lender ? lender->ranks : worker->ranks;
     cgp_device_options options = cgp__plan_device(plan, place_of(worker))->options;
-    if (worker->backend->device.isa) options.isa = ranks->isa;
+    if (worker->backend->device.isa) options.isa = worker->ranks->isa;
     const int devices = cgp_plan_devices(plan), here = ranks->replica * devices + place_of(worker);
     for (int k = 0; k < cgp__plan_setup(plan)->replicas * devices; k++) {
         const int d = k % devices, rank = cgp_plan_device_at(plan, d)->rank;

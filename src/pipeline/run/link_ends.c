@@ -72,7 +72,7 @@ static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t s
 
 cgp_status cgp__link_ends_open(cgp__executor *executor) {
     const int64_t spin_ns = all_have_cores(executor) ? SPIN_NS : 0;
-    CGP_TRY(cgp__inproc_create(&executor->inproc));
+    if (!executor->inproc) CGP_TRY(cgp__inproc_create(&executor->inproc));
     for (int l = 0; l < cgp__plan_links(executor->plan)->n; l++) {
         CGP_TRY(open_end(executor, l, true, spin_ns));
         CGP_TRY(open_end(executor, l, false, spin_ns));

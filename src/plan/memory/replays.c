@@ -35,9 +35,6 @@ cgp_status cgp__replays_check(const cgp_plan_options *o) {
                         o->inference ? "inference" : "external_loss");
     if (o->replicas > 1)
         return cgp_fail(CGP_EINVAL, "replay: expected 1 replica, got %d", o->replicas);
-    if (o->ranks > 1)
-        return cgp_fail(CGP_EINVAL, "replay: expected all devices in 1 process, got %d processes",
-                        o->ranks);
     return CGP_OK;
 }
 
@@ -50,9 +47,41 @@ static cgp_status check_backends(const cgp__placement *p) {
     return CGP_OK;
 }
 
+/* Return the device on which layout `layout` places device d. If there are several ranks, the
+ * devices of a rank move together, to the devices of another rank. */
 static int place_of(const cgp_plan_options *o, int layout, int d, int devices) {
-    const int first = o->replay_on ? o->replay_on[d] : (d + 1) % devices;
-    return layout == 0 ? d : (first + layout - 1) % devices;
+    const int step = o->ranks > 1 ? devices / o->ranks : 1;
+    const int first = o->replay_on ? o->replay_on[d] : (d + step) % devices;
+    return layout == 0 ? d : (first + (layout - 1) * step) % devices;
+}
+
+/* Return true if layout 1 places two devices on one rank exactly if one rank has both. */
+static bool moves_ranks(const cgp_plan_options *o, int d, int e, int devices) {
+    const int each = devices / o->ranks;
+    const bool together = place_of(o, 1, d, devices) / each == place_of(o, 1, e, devices) / each;
+    return together == (d / each == e / each);
+}
+
+/* Check that the devices of each rank move to the devices of one rank, and that no two ranks move
+ * to the same rank. */
+static cgp_status check_ranks(const cgp_plan_options *o, int devices) {
+    if (o->ranks == 1) return CGP_OK;
+    if (devices % o->ranks != 0)
+        return cgp_fail(CGP_EINVAL,
+                        "replay: expected equally many devices in each process, got %d devices in "
+                        "%d processes",
+                        devices, o->ranks);
+    for (int d = 0; d < devices; d++) {
+        for (int e = 0; e < d; e++) {
+            if (moves_ranks(o, d, e, devices)) continue;
+            return cgp_fail(CGP_EINVAL,
+                            "replay_on: expected the devices of each process on those of one other "
+                            "process, got devices %d and %d on %d and %d, with %d in a process",
+                            e, d, place_of(o, 1, e, devices), place_of(o, 1, d, devices),
+                            devices / o->ranks);
+        }
+    }
+    return CGP_OK;
 }
 
 /* Place the devices of a layout. Set used[d] and used_host[d] to the ends of the layout's bytes on
@@ -98,6 +127,7 @@ cgp_status cgp__place_replays(cgp__replays *replays, cgp__placement *p, const cg
     if (!o->replay) return CGP_OK;
     CGP_TRY(check_backends(p));
     CGP_TRY(check_devices(o, p->n_devices));
+    CGP_TRY(check_ranks(o, p->n_devices));
     CGP_TRY(CGP__NEW(used, 2 * (size_t)p->n_devices, "plan"));
     const cgp_status status = place_layouts(replays, p, o, used, used + p->n_devices);
     free(used);
