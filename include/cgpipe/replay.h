@@ -12,7 +12,8 @@
  * update. The first difference in the order of the data names the stage. A second replay, on a
  * third layout, decides which run was wrong, and so names the device.
  *
- * The plan needs `replay`. A replay runs in the pipeline's own allocations.
+ * The plan needs `replay`. A replay runs in the pipeline's own allocations. With several ranks, the
+ * stages of a rank are replayed on another rank. Both functions are then collective.
  *
  * Threads: as in cgpipe/pipeline.h. */
 #ifndef CGPIPE_REPLAY_H
@@ -53,7 +54,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_keep_step(cgp_pipeline *pipeline)
  * `replay_on`, and compare. Afterwards the pipeline continues from the state after the step, but it
  * has no gradients.
  *
- * @param[in]  inputs    The inputs of the step. Borrowed for the call.
+ * @param[in]  inputs    The inputs of the step, as cgp_pipeline_step() got them on this rank.
+ *                       Borrowed for the call.
  * @param[in]  n_inputs  Number of inputs.
  * @param[out] result    May be NULL.
  *
@@ -68,7 +70,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_keep_step(cgp_pipeline *pipeline)
  * two devices and the default `replay_on`, a device that fails in the same way in each run may be
  * confused with the other device.
  *
- * Cost: a step and its update, hashes of gradients and state, two copies of the state.
+ * Cost: a step and its update, hashes of gradients and state, three copies of the state. With
+ *       several ranks, each rank receives all inputs and, in pieces of 1 MiB, the state of all
+ *       ranks.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_replay_step(cgp_pipeline *pipeline,
                                                            const cgp_tensor *const *inputs,

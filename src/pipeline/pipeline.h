@@ -39,7 +39,7 @@ struct cgp_pipeline {
     cgp__executor *executor;
     cgp__measured *measured; /* [devices] owned by the executor */
     cgp__step *step;
-    cgp__crew *crew; /* the replicas, if they are threads of this process and this is replica 0;
+    cgp__crew *crew;     /* the replicas, if they are threads of this process and this is replica 0;
                       * otherwise NULL */
     cgp__replay *replay; /* NULL: no step was kept to be replayed */
     int sharers; /* number of pipelines created so far that share this pipeline's memory; each of

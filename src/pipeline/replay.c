@@ -68,8 +68,8 @@ struct cgp__replay {
     const cgp_pipeline *source; /* argument of the job that moves the state back */
     /* With several ranks: scratch for a piece of a state, and for the evidence of all ranks. */
     char *piece, *gathered;
-    bool armed;                 /* set if a step was kept and not yet replayed */
-    int64_t steps, updates;     /* counters before the step */
+    bool armed;             /* set if a step was kept and not yet replayed */
+    int64_t steps, updates; /* counters before the step */
 };
 
 enum { PIECE = 1 << 20 }; /* bytes of a state that are sent between ranks at a time */
@@ -350,8 +350,8 @@ static cgp_status copy_piece(cgp__worker *worker, void *argument) {
                      : cgp__worker_read(worker, p->host, at, p->bytes);
 }
 
-/* Copy a piece of device d from the rank that has it, in layout `from`, to the rank of the device in
- * layout `to`. In layout 0, the state is the kept state. */
+/* Copy a piece of device d from the rank that has the device in layout `from`, to the rank that has
+ * it in layout `to`. In layout 0, the state is the kept state. */
 static cgp_status move_piece(const cgp__replay *r, int from, int to, int d, piece *p) {
     const cgp__ranks *ranks = r->pipeline->ranks;
     const cgp_pipeline *source = r->runners[from], *target = r->runners[to];
@@ -693,8 +693,8 @@ static cgp_status prove(cgp__replay *r, const cgp_tensor *const *inputs, int n_i
     cgp_pipeline *pipeline = r->pipeline;
     CGP_TRY(close_evidence(r, pipeline, &r->evidence[0], false));
     CGP_TRY(cgp__executor_job(pipeline->executor, check_kept, r));
-    CGP_TRY(cgp__ranks_share_devices(pipeline->ranks, pipeline->plan, r->changed,
-                                     sizeof *r->changed));
+    CGP_TRY(
+        cgp__ranks_share_devices(pipeline->ranks, pipeline->plan, r->changed, sizeof *r->changed));
     if (any_changed(r)) return fail_kept(r, out);
     CGP_TRY(run_layout(r, 1, inputs, n_inputs));
     const cgp__difference d =
@@ -770,6 +770,9 @@ cgp_status cgp_pipeline_replay_step(cgp_pipeline *pipeline, const cgp_tensor *co
     const cgp_status status = spans(pipeline->replay)
                                   ? prove_shared(pipeline->replay, inputs, &found)
                                   : prove(pipeline->replay, inputs, n_inputs, &found);
+    if (status != CGP_OK && status != CGP_EDIFFERS)
+        (void)cgp_fail(status, "replay of step %lld: %s", (long long)pipeline->replay->updates + 1,
+                       cgp_message());
     if (status != CGP_OK && !pipeline->team->failed) cgp__team_fail(pipeline->team);
     if (result) *result = found;
     return status;

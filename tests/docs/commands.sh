@@ -129,7 +129,6 @@ add 'cgpipe train gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --data book.
     '--steps 2 --replay-every 1'
 add 'cgpipe train --resume --run proven' '--steps 3'
 skip 'cgpipe train MODEL --data PATH --stages 3 --replay-every 10 --replay-on 1,1,0' 'a form; test_replay'
-add 'cgpipe plan gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --stages 2 --replay-every 20'
 
 # --- docs/how-to/write-a-backend.md ---
 skip 'cmake -S examples/own_backend -B own -DCMAKE_PREFIX_PATH=PREFIX && cmake --build own' 'test_own_backend'

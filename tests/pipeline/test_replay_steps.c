@@ -18,6 +18,12 @@ typedef struct drawn {
     const char *devices[DEVICES];
 } drawn;
 
+/* Scale a number of models. cuda-host is slow. */
+static int models_of(int n) {
+    const char *devices = getenv("CGP_TEST_DEVICES");
+    return test_scaled(devices && strcmp(devices, "cuda-host") == 0 ? n / 3 : n);
+}
+
 /* Return the number of ranks of a plan in this test. */
 static int ranks_of(const cgp_plan_options *o) {
     const char *ranks = getenv("CGP_TEST_RANKS");
@@ -209,7 +215,7 @@ static int check_flips(uint64_t *state, const char *device, int devices, int fli
 TEST_CASE(clean_steps_are_equal_to_their_replays) {
     uint64_t state = test_seed();
     static const char *const devices[] = {"cpu", "ref", "late"};
-    const int models = test_scaled(12);
+    const int models = models_of(12);
     for (int i = 0; i < models; i++) {
         drawn d;
         outcome clean, got;
@@ -230,7 +236,7 @@ TEST_CASE(flips_are_found_and_named) {
     uint64_t state = test_seed();
     static const char *const devices[] = {"cpu", "ref", "late"};
     static const int numbers[] = {2, 4, 4, 3, 2, 1};
-    const int models = test_scaled(9);
+    const int models = models_of(9);
     const bool ranks = getenv("CGP_TEST_RANKS"); /* 3 devices are not divisible by 2 */
     int found = 0, flips = 0;
     for (int i = 0; i < models; i++, flips += 6)

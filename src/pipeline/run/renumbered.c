@@ -94,8 +94,7 @@ static void fail(cgp_communicator *communicator, cgp_status status, const char *
 static cgp_status first(cgp_communicator *communicator, int *rank, char *message, size_t size) {
     const cgp__renumbered *v = view_of(communicator);
     int actual = -1;
-    const cgp_status status =
-        v->transport->failures.first(v->communicator, &actual, message, size);
+    const cgp_status status = v->transport->failures.first(v->communicator, &actual, message, size);
     if (actual >= 0 && actual < v->n) *rank = v->number[actual];
     return status;
 }
