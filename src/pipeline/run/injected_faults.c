@@ -187,8 +187,7 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
         return CGP_OK;
     }
     const bool all = f.effect == DELAY_ALL;
-    if (!executor->lender &&
-        is_ours(executor, &f)) /* print at every log level, because the fault may change weights */
+    if (is_ours(executor, &f)) /* print at every log level, because the fault may change weights */
         cgp_log(CGP_LOG_ERROR, "pipeline", "CGP_FAULT: %s: %s %s", text,
                 all        ? "this fault"
                 : f.update ? "the update"
@@ -204,7 +203,8 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
 
 cgp_status cgp__injected_faults_read(cgp__executor *executor) {
     const char *list = getenv("CGP_FAULT");
-    if (!list) return CGP_OK;
+    if (executor->lender) executor->faults = executor->lender->faults;
+    if (executor->lender || !list) return CGP_OK;
     char *text = cgp__strdup(list);
     if (!text) return cgp__no_memory("faults", strlen(list));
     cgp_status status = CGP__NEW(executor->faults, 1, "faults");
@@ -219,8 +219,9 @@ cgp_status cgp__injected_faults_read(cgp__executor *executor) {
 }
 
 void cgp__injected_faults_destroy(cgp__executor *executor) {
-    if (executor->faults) free(executor->faults->faults);
-    free(executor->faults);
+    struct cgp__injected_faults *own = executor->lender ? NULL : executor->faults;
+    if (own) free(own->faults);
+    free(own);
     executor->faults = NULL;
 }
 
