@@ -246,6 +246,36 @@ TEST_CASE(flips_are_found_and_named) {
     assert_true(found > flips / 10);
 }
 
+/* A parameter before a detach is not frozen, but no backward writes its gradient, which stays zero in
+ * new memory. A replay runs in memory that is not new. */
+TEST_CASE(gradients_that_no_backward_writes_are_zero) {
+    uint64_t state = test_seed();
+    drawn d = {.sizes = {.vocab = 11}};
+    outcome clean, got;
+    assert_ok(cgp_model_create(&d.model, "detached"));
+    cgp_value x = cgp_model_input(d.model, "x", CGP_F32, 1, (int64_t[]){6});
+    cgp_model_layer(d.model, "before");
+    x = cgp_detach(d.model, cgp_linear(d.model, x, "before", (cgp_linear_options){.out = 7}));
+    cgp_model_layer(d.model, "after");
+    x = cgp_linear(d.model, x, "after",
+                   (cgp_linear_options){.out = 11, .bias = true, .init = {CGP_INIT_NORMAL, 0.4}});
+    const cgp_value y = cgp_model_input(d.model, "targets", CGP_I32, 1, (int64_t[]){1});
+    cgp_model_loss_cross_entropy(d.model, x, y, -100, 1);
+    assert_ok(cgp_model_finish(d.model));
+    d.options = cgp_plan_options_default();
+    d.options.stages = 2;
+    d.options.batch = d.options.chunks = 4;
+    for (int i = 0; i < STEPS; i++)
+        test_batch_fill(&d.batches[i], d.model, &d.sizes, 4, &state);
+    train(&d, false, NULL, &clean);
+    train(&d, true, NULL, &got);
+    if (got.status != CGP_OK) fail_msg("%s", got.message);
+    assert_equal_runs(&got, &clean);
+    free(got.records);
+    free(clean.records);
+    release(&d);
+}
+
 static int64_t aligned(int64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
