@@ -159,6 +159,7 @@ cgp_status cgp__evidence_add_uses(cgp_pipeline *pipeline) {
 cgp_status cgp__evidence_add_results(cgp_pipeline *pipeline, cgp__evidence *e, bool states_only) {
     const cgp__step *step = pipeline->step;
     e->states_only = states_only;
+    e->refused = step->shared->refusal[0] != '\0';
     if (!states_only) {
         memcpy(e->losses, step->step_sums, (size_t)pipeline->model->n_losses * sizeof(double));
         memset(e->squares, 0, (size_t)pipeline->model->n_params * sizeof(double));
@@ -187,6 +188,8 @@ static int stage_of(const cgp_plan *plan, int node) {
     }
     return -1;
 }
+
+enum { LAST = 1 << 20 }; /* a place after all others */
 
 /* Places in the order of the data. Forward of stage j has place 2j, its messages arrive at 2j + 1;
  * backward follows in the same way. */
@@ -266,11 +269,19 @@ static void compare_stages(walk *w) {
     }
 }
 
+/* If only one of the runs was refused, all states and parameters differ. Then these differences come
+ * last. */
+static int order_of_results(const walk *w, int order) {
+    return w->a->refused == w->b->refused ? order : order + LAST;
+}
+
 static void compare_states(walk *w) {
     const cgp_model *model = cgp__plan_setup(w->plan)->model;
-    for (int s = 0; s < model->n_states; s++)
-        compare_hashes(w, in_stage(w, CGP__DIFFERS_STATE, s, model->states[s].node), w->a->states,
-                       w->b->states, s);
+    for (int s = 0; s < model->n_states; s++) {
+        cgp__difference d = in_stage(w, CGP__DIFFERS_STATE, s, model->states[s].node);
+        d.order = order_of_results(w, d.order);
+        compare_hashes(w, d, w->a->states, w->b->states, s);
+    }
 }
 
 static void compare_sums(walk *w) {
@@ -303,7 +314,7 @@ static void compare_copies(walk *w) {
                                    .part = part - 1,
                                    .stage = -1,
                                    .device = copy->device,
-                                   .order = reduction_of(w->plan) + 2};
+                                   .order = order_of_results(w, reduction_of(w->plan) + 2)};
         compare_hashes(w, d, w->a->copies, w->b->copies, i);
     }
 }

@@ -20,6 +20,7 @@ typedef struct cgp__evidence {
     char *data; /* [bytes] the memory of all arrays below */
     size_t bytes;
     bool states_only; /* see cgp__evidence_add_results() */
+    bool refused;     /* set if the step was refused, so nothing was committed or updated */
     cgp__message_hashes messages;
     /* Written by the workers of the devices that have the tensors: */
     cgp__hash16 *uses;      /* [model uses] gradients of the uses of tied parameters, before they
