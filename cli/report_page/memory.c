@@ -157,14 +157,17 @@ static json_t *peak_json(const cli_page_run *run, const clock *c, int d, const s
 
 static json_t *sections_json(const cgp_plan_device *device) {
     const int64_t transfer = device->transfer_bytes + device->receive_bytes;
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
+    json_t *o = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
         (json_int_t)device->parameter_bytes, "gradients", (json_int_t)device->gradient_bytes,
         "optimizer", (json_int_t)device->optimizer_bytes, "states", (json_int_t)device->state_bytes,
         "partial gradients", (json_int_t)device->partial_gradient_bytes, "packed",
         (json_int_t)device->packed_bytes, "workspace", (json_int_t)device->workspace_bytes,
-        "transfer", (json_int_t)transfer, "step values", (json_int_t)device->step_bytes, "slots",
-        (json_int_t)device->slot_bytes);
+        "transfer", (json_int_t)transfer, "step values", (json_int_t)device->step_bytes);
+    if (device->replay_bytes > 0)
+        json_object_set_new(o, "replay", json_integer(device->replay_bytes));
+    json_object_set_new(o, "slots", json_integer(device->slot_bytes));
+    return o;
 }
 
 static json_t *device_json(const cli_page_run *run, const clock *c, int d) {

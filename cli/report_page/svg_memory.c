@@ -22,6 +22,8 @@ static double place_y(const frame *f, double bytes) {
     return HEIGHT - BOTTOM - bytes / f->most * (HEIGHT - TOP - BOTTOM);
 }
 
+enum { SLOTS = 9 }; /* number of the class of the slots */
+
 /* Draw the bands of the sections that do not change. Return the sum of their bytes. */
 static double draw_sections(const frame *f, const json_t *sections) {
     const char *key;
@@ -34,7 +36,7 @@ static double draw_sections(const frame *f, const json_t *sections) {
         if (bytes > 0) {
             fprintf(f->out,
                     "<rect class=\"b%d\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\"><title>",
-                    k, LEFT, place_y(f, sum + bytes), WIDTH - LEFT - RIGHT,
+                    k == SLOTS ? k + 1 : k, LEFT, place_y(f, sum + bytes), WIDTH - LEFT - RIGHT,
                     place_y(f, sum) - place_y(f, sum + bytes));
             fprintf(f->out, "%s</title></rect>", key);
         }
