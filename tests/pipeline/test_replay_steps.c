@@ -246,8 +246,8 @@ TEST_CASE(flips_are_found_and_named) {
     assert_true(found > flips / 10);
 }
 
-/* A parameter before a detach is not frozen, but no backward writes its gradient, which stays zero in
- * new memory. A replay runs in memory that is not new. */
+/* A parameter before a detach is not frozen, but no backward writes its gradient. In new memory,
+ * the gradient stays zero. A replay runs in memory that is not new. */
 TEST_CASE(gradients_that_no_backward_writes_are_zero) {
     uint64_t state = test_seed();
     drawn d = {.sizes = {.vocab = 11}};

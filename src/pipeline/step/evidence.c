@@ -269,8 +269,8 @@ static void compare_stages(walk *w) {
     }
 }
 
-/* If only one of the runs was refused, all states and parameters differ. Then these differences come
- * last. */
+/* Return the place of a state or parameter. If only one of the runs was refused, all of them
+ * differ, so they come last. */
 static int order_of_results(const walk *w, int order) {
     return w->a->refused == w->b->refused ? order : order + LAST;
 }
