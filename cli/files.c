@@ -109,3 +109,10 @@ cgp_status cli_text_write(const char *path, char *text) {
     free(text);
     return status;
 }
+
+char *cli_absolute_path(const char *path) {
+    char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+    char *whole = here ? cli_text("%s/%s", here, path) : cli_text("%s", path);
+    free(here);
+    return whole;
+}

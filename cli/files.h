@@ -26,4 +26,8 @@ CGP_MUST_CHECK cgp_status cli_file_read_open(int fd, const char *path, size_t ma
  * reader of standard output has closed the pipe. Takes ownership of `text`. */
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 
+/* Return a path with the current directory before it, unless it begins with '/'. Freed by the
+ * caller. */
+char *cli_absolute_path(const char *path);
+
 #endif

@@ -59,10 +59,10 @@ static void put_head(FILE *out, const char *name, const char *summary) {
 static void put_exit_status(FILE *out) {
     put(out, ".SH EXIT STATUS\n"
              "0 success; 1 failure; 2 wrong command line; 3 another rank failed, or supervise gave "
-             "up; 4 a sample of a training cannot be used; 5 compare: the runs differ; 130 a "
-             "training was stopped by a signal or by cgpipe stop; 141 the reader of standard "
-             "output closed it\\&. After 4, 130 and 141 the training is saved\\&. A failure is one "
-             "line on standard error\\&.\n");
+             "up; 4 a sample of a training cannot be used; 5 compare: the runs differ; 6 a "
+             "step of a training differs from its replay; 130 a training was stopped by a signal "
+             "or by cgpipe stop; 141 the reader of standard output closed it\\&. After 4, 130 and "
+             "141 the training is saved\\&. A failure is one line on standard error\\&.\n");
 }
 
 static void write_main_page(FILE *out) {

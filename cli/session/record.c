@@ -2,6 +2,7 @@
 /* record.c -- see record.h. */
 #include "session/record.h"
 
+#include "files.h"
 #include "json_file.h"
 #include "json_value.h"
 #include "machine.h"
@@ -251,6 +252,11 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
     starts = json_is_array(starts) ? json_copy(starts) : json_array();
     cli_options_json(options, session->options, CLI_LIST_RUN);
     cli_data_json(options, session->options);
+    if (session->options->tensorboard) {
+        char *path = cli_absolute_path(session->options->tensorboard);
+        cli_json_add(options, "{s:s?}", "tensorboard", path);
+        free(path);
+    }
     if (before)
         changed =
             cli_options_changes(session->options, json_object_get(before, "options"), options);

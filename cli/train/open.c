@@ -65,8 +65,12 @@ static cgp_status check_meanwhile(const training *t) {
 static bool begins_events(const training *t) {
     const json_t *options = json_object_get(t->run.before, "options");
     const char *before = json_string_value(json_object_get(options, "tensorboard"));
-    return cli_record_starts(t->run.before) == 0 || !before || !t->run.options.tensorboard ||
-           strcmp(before, t->run.options.tensorboard) != 0;
+    if (cli_record_starts(t->run.before) == 0 || !before || !t->run.options.tensorboard)
+        return true;
+    char *now = cli_absolute_path(t->run.options.tensorboard);
+    const bool same = strcmp(before, now) == 0;
+    free(now);
+    return !same;
 }
 
 /* Open and check files. The run's directory is made last, when nothing else can fail. If it stays

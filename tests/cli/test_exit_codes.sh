@@ -34,6 +34,8 @@ check "4: a sample cannot be used" exits 4
 train --steps 2 --run other --digest-every 1 --seed 1
 run compare one other
 check "5: the runs differ" exits 5
+CGP_FAULT=flip:0F0 train --steps 2 --run faulty --replay-every 1
+check "6: a step differs from its replay" exits 6
 train --steps 1000000 --minutes 0.01 --run long
 check "0: the time is up" exits 0
 "$program" train $tiny --data text.txt --batch 2 --chunks 1 --steps 1000000 --run stopped >"$out" 2>"$err" &

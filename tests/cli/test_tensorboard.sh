@@ -23,7 +23,7 @@ check "a run" exits 0
 check "has one file" test "$(files one/tb)" = 1
 check "with the numbers of metrics.jsonl" same one
 check "which are these" test "$(read_events scalars one/tb | jq -c keys)" = '["bubble","gradient_norm","loss","lr","seconds","tokens_per_second","validation_loss"]'
-check "run.json has the directory" test "$(jq -r .options.tensorboard one/run.json)" = one/tb
+check "run.json has the directory" test "$(jq -r .options.tensorboard one/run.json)" = "$PWD/one/tb"
 cp -al one linked
 before=$(cat linked/tb/* | sha256sum)
 run train --resume --run one --from-step 8 --steps 14
