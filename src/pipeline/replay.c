@@ -21,6 +21,8 @@
 #include "model/model.h"
 #include "pipeline/alive.h"
 #include "pipeline/pipeline.h"
+#include "pipeline/replay_inputs.h"
+#include "pipeline/replay_verdict.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/run/flips.h"
 #include "pipeline/run/injected_faults.h"
@@ -428,173 +430,14 @@ static cgp_status close_evidence(cgp__replay *r, cgp_pipeline *runner, cgp__evid
     return cgp__executor_exchanged(r->pipeline->executor, share_evidence(r, e));
 }
 
-/* --- inputs of other ranks --- */
-
-/* The inputs of a step, on every rank. */
-typedef struct shared_inputs {
-    cgp_tensor *tensors;
-    const cgp_tensor **list;
-    int n;
-} shared_inputs;
-
-static void release_inputs(shared_inputs *s) {
-    for (int k = 0; s->tensors && k < s->n; k++)
-        free(s->tensors[k].data);
-    free(s->tensors);
-    free(s->list);
-}
-
-/* Return the lowest rank that reads an input in a step; -1: none. */
-static int reader_of(const cgp__replay *r, int input) {
-    const cgp_plan *plan = r->pipeline->plan;
-    const cgp_model *model = r->pipeline->model;
-    int rank = -1;
-    for (int i = 0; i < model->n_nodes; i++) {
-        const cgp__node *node = &model->nodes[i];
-        for (int j = 0; j < node->n_inputs; j++) {
-            const int at = cgp_plan_device_at(plan, cgp__plan_device_of(plan, i))->rank;
-            if (node->inputs[j] == model->input_values[input] && (rank < 0 || at < rank)) rank = at;
-        }
-    }
-    return rank;
-}
-
-static cgp_status make_inputs(const cgp__replay *r, shared_inputs *s) {
-    const cgp_model *model = r->pipeline->model;
-    const int64_t samples = r->pipeline->executor->context.run->minibatch.samples;
-    s->n = model->n_inputs;
-    CGP_TRY(CGP__NEW(s->tensors, s->n, "replay"));
-    CGP_TRY(CGP__NEW(s->list, s->n, "replay"));
-    for (int k = 0; k < s->n; k++) {
-        const cgp_op_type *type = &model->values[model->input_values[k]].type;
-        cgp_tensor *tensor = &s->tensors[k];
-        char *data = NULL;
-        CGP_TRY(CGP__NEW(data, cgp__type_bytes(type, samples), "replay"));
-        *tensor = (cgp_tensor){.dtype = type->dtype, .data = data};
-        tensor->shape = (cgp_shape){.rank = type->shape.rank + 1, .dims = {samples}};
-        memcpy(tensor->shape.dims + 1, type->shape.dims,
-               (size_t)type->shape.rank * sizeof type->shape.dims[0]);
-        s->list[k] = tensor;
-    }
-    return CGP_OK;
-}
-
-/* Give all ranks all inputs, because a rank runs other stages in the replay. */
-static cgp_status share_inputs(const cgp__replay *r, const cgp_tensor *const *inputs,
-                               shared_inputs *s) {
-    const cgp__ranks *ranks = r->pipeline->ranks;
-    CGP_TRY(cgp__ranks_agree(ranks, make_inputs(r, s)));
-    for (int k = 0; k < s->n; k++) {
-        const int reader = reader_of(r, k);
-        const size_t bytes =
-            cgp_dtype_bytes(s->tensors[k].dtype) * (size_t)cgp_shape_count(&s->tensors[k].shape);
-        if (reader < 0) continue;
-        if (reader == ranks->rank) memcpy(s->tensors[k].data, inputs[k]->data, bytes);
-        CGP_TRY(cgp__ranks_broadcast(ranks, reader, s->tensors[k].data, bytes));
-    }
-    return CGP_OK;
-}
-
-/* --- the verdict --- */
-
-static const char *host_of(const cgp__replay *r, int device) {
-    return cgp_pipeline_rank(r->pipeline, rank_in(r, 0, device)).host;
-}
-
-/* Write "device cpu:1 on host X". */
-static const char *device_text(const cgp__replay *r, int device, char *text, size_t size) {
-    snprintf(text, size, "device %s on host %s",
-             cgp_plan_device_at(r->pipeline->plan, device)->name, host_of(r, device));
-    return text;
-}
-
-/* Describe the place of a difference. */
-static const char *place_text(const cgp__replay *r, const cgp__difference *d, char *text,
-                              size_t size) {
-    const cgp_plan *plan = r->pipeline->plan;
-    const cgp_model *model = r->pipeline->model;
-    const bool message = d->kind <= CGP__DIFFERS_MESSAGE_RECEIVED;
-    const cgp_plan_edge edge = cgp_plan_edge_at(plan, message ? d->index : 0);
-    const bool names = d->kind >= CGP__DIFFERS_USE_GRADIENT;
-    const char *name = names ? model->params[d->index].name : "";
-    switch (d->kind) {
-    case CGP__DIFFERS_MESSAGE_SENT:
-        snprintf(text, size, "stage %d, micro-batch %d, message to stage %d", d->stage,
-                 d->microbatch, edge.to);
-        break;
-    case CGP__DIFFERS_MESSAGE_RECEIVED:
-        snprintf(text, size, "micro-batch %d, message from stage %d as stage %d received it",
-                 d->microbatch, edge.from, edge.to);
-        break;
-    case CGP__DIFFERS_LOSS:
-        snprintf(text, size, "stage %d, loss %d", d->stage, d->index);
-        break;
-    case CGP__DIFFERS_STATE:
-        snprintf(text, size, "stage %d, state %s", d->stage, model->states[d->index].name);
-        break;
-    case CGP__DIFFERS_USE_GRADIENT:
-        snprintf(text, size, "stage %d, gradient of %s", d->stage, name);
-        break;
-    case CGP__DIFFERS_GRADIENT_SUM:
-        snprintf(text, size, "sum of the gradients of %s", name);
-        break;
-    case CGP__DIFFERS_SQUARES:
-        snprintf(text, size, "norm of the gradient of %s", name);
-        break;
-    case CGP__DIFFERS_OPTIMIZER_STATE:
-        snprintf(text, size, "update of %s of %s", cgp__saved_state_name(plan, d->part), name);
-        break;
-    default:
-        snprintf(text, size, "update of %s", name);
-    }
-    return text;
-}
-
-static void set_result(const cgp__replay *r, const cgp__difference *d, int run,
-                       cgp_replay_result *out) {
-    const cgp_plan *plan = r->pipeline->plan;
-    *out = (cgp_replay_result){true, d->stage, -1, d->microbatch, -1, run};
-    if (d->kind == CGP__DIFFERS_MESSAGE_RECEIVED) out->from = cgp_plan_edge_at(plan, d->index).from;
-    if (run >= 0) out->device = cgp__plan_layout(plan, run)->on[d->device];
-}
-
-/* Fail with a difference that a vote has decided, or with run = -1. */
-static cgp_status fail_with(const cgp__replay *r, const cgp__difference *d, int run,
-                            const char *why) {
-    const cgp_plan *plan = r->pipeline->plan;
-    char place[512], device[256];
-    const long long step = (long long)r->updates + 1;
-    place_text(r, d, place, sizeof place);
-    if (run < 0)
-        return cgp_fail(CGP_EDIFFERS, "replay: step %lld differs from its replay (%s): %s", step,
-                        place, why);
-    device_text(r, cgp__plan_layout(plan, run)->on[d->device], device, sizeof device);
-    if (d->kind != CGP__DIFFERS_MESSAGE_RECEIVED)
-        return cgp_fail(CGP_EDIFFERS,
-                        "replay: step %lld differs from its replay (%s): %s was "
-                        "wrong, in the %s",
-                        step, place, device, run == 0 ? "step" : "replay");
-    const int from = cgp_plan_stage_at(plan, cgp_plan_edge_at(plan, d->index).from)->device;
-    return cgp_fail(CGP_EDIFFERS,
-                    "replay: step %lld differs from its replay (%s): the message from device %s to "
-                    "%s arrived wrong, in the %s",
-                    step, place,
-                    cgp_plan_device_at(plan, cgp__plan_layout(plan, run)->on[from])->name, device,
-                    run == 0 ? "step" : "replay");
-}
+/* --- runs --- */
 
 static cgp_status fail_kept(const cgp__replay *r, cgp_replay_result *out) {
-    char device[256];
     int d = 0;
     while (!r->changed[d])
         d++;
-    *out = (cgp_replay_result){true, -1, -1, -1, d, -1};
-    return cgp_fail(CGP_EDIFFERS,
-                    "replay: step %lld: the state that was kept in the memory of %s has changed",
-                    (long long)r->updates + 1, device_text(r, d, device, sizeof device));
+    return cgp__replay_kept_differs(r->pipeline, r->updates + 1, d, out);
 }
-
-/* --- runs --- */
 
 /* Give a pipeline the settings and counters with which the step began. */
 static void set_counters(const cgp__replay *r, cgp_pipeline *runner) {
@@ -644,26 +487,27 @@ static cgp_status run_layout(cgp__replay *r, int layout, const cgp_tensor *const
 static cgp_status decide(cgp__replay *r, const cgp__difference *d, const cgp_tensor *const *inputs,
                          int n_inputs, cgp_replay_result *out) {
     char why[512];
-    set_result(r, d, -1, out);
+    cgp__replay_result_set(r->pipeline, d, -1, out);
     if (cgp_plan_devices(r->pipeline->plan) == 1)
-        return fail_with(r, d, -1,
-                         "one device ran both, so which run was wrong is not known (more devices)");
+        return cgp__replay_differs(
+            r->pipeline, r->updates + 1, d, -1,
+            "one device ran both, so which run was wrong is not known (more devices)");
     if (run_layout(r, 2, inputs, n_inputs) != CGP_OK) {
         snprintf(why, sizeof why, "the second replay failed (%.400s)", cgp_message());
-        return fail_with(r, d, -1, why);
+        return cgp__replay_differs(r->pipeline, r->updates + 1, d, -1, why);
     }
     const cgp__evidence *e = r->evidence;
     const int run = cgp__evidence_same_at(&e[1], &e[2], d)   ? 0
                     : cgp__evidence_same_at(&e[0], &e[2], d) ? 1
                                                              : -1;
-    set_result(r, d, run, out);
-    return fail_with(r, d, run, "three runs have three results, so the device is not known");
+    cgp__replay_result_set(r->pipeline, d, run, out);
+    return cgp__replay_differs(r->pipeline, r->updates + 1, d, run,
+                               "three runs have three results, so the device is not known");
 }
 
 /* Move the state after the step from the runner of the replay back to the pipeline. */
 static cgp_status move_back(cgp__replay *r, cgp_replay_result *out) {
     cgp_pipeline *pipeline = r->pipeline;
-    char device[256], place[512];
     if (r->runners[1] == pipeline) return CGP_OK;
     memset(r->moved.data, 0, r->moved.bytes);
     CGP_TRY(take_states(r));
@@ -674,11 +518,7 @@ static cgp_status move_back(cgp__replay *r, cgp_replay_result *out) {
         cgp__evidence_compare(pipeline->plan, &r->evidence[0], &r->moved, true);
     pipeline->step->shared->has_gradients = false;
     if (d.kind == CGP__DIFFERS_NOT) return CGP_OK;
-    set_result(r, &d, 0, out);
-    return cgp_fail(CGP_EDIFFERS,
-                    "replay: step %lld: after the replay, %s has the wrong state (%s)",
-                    (long long)r->updates + 1, device_text(r, d.device, device, sizeof device),
-                    place_text(r, &d, place, sizeof place));
+    return cgp__replay_moved_differs(pipeline, r->updates + 1, &d, out);
 }
 
 static bool any_changed(const cgp__replay *r) {
@@ -708,10 +548,10 @@ static cgp_status prove(cgp__replay *r, const cgp_tensor *const *inputs, int n_i
 /* Prove a step with the inputs of all ranks. */
 static cgp_status prove_shared(cgp__replay *r, const cgp_tensor *const *inputs,
                                cgp_replay_result *out) {
-    shared_inputs s = {.n = 0};
-    cgp_status status = share_inputs(r, inputs, &s);
+    cgp__replay_inputs s = {.n = 0};
+    cgp_status status = cgp__replay_inputs_share(r->pipeline, inputs, &s);
     if (status == CGP_OK) status = prove(r, s.list, s.n, out);
-    release_inputs(&s);
+    cgp__replay_inputs_release(&s);
     return status;
 }
 
