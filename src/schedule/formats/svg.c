@@ -24,6 +24,7 @@ typedef struct sheet {
     const cgp__picture *picture; /* the current picture; its top edge is at `top` */
     int top;
     double end, scale; /* end: end of the longest picture; scale: pixels per unit of time */
+    bool exchanged;    /* set if a picture has times of an exchange between replicas */
 } sheet;
 
 /* Escape text for XML. The name of a schedule may be a file name, with any bytes. */
@@ -65,6 +66,7 @@ static void set_scale(sheet *s, const cgp__picture *pictures, int n) {
     for (int k = 0; k < n; k++) {
         measure_boxes(&pictures[k], &w);
         s->end = fmax(s->end, pictures[k].end);
+        s->exchanged = s->exchanged || pictures[k].exchanged;
     }
     s->scale = 1.0;
     if (!(s->end > 1e-300)) return; /* with a smaller `end`, MAX_WIDTH / end would overflow */
@@ -88,11 +90,12 @@ static void write_styles(const sheet *s) {
     fputs("<style>text{font:11px ui-monospace,monospace;fill:#1b1f24}.t{font:600 14px "
           "system-ui,sans-serif}.s{font:12px system-ui,sans-serif}.m{text-anchor:middle}"
           ".b{stroke:#57606a;stroke-width:.6}.c{stroke:#c1121f;stroke-width:2}"
-          ".g{fill:#f0f1f3;stroke:#c6cbd1;stroke-width:.6;stroke-dasharray:2 2}.x{fill:url(#x)}",
+          ".g{fill:#f0f1f3;stroke:#c6cbd1;stroke-width:.6;stroke-dasharray:2 2}",
           s->file);
     for (int k = 0; k < CGP__COMPUTE_KINDS; k++)
         fprintf(s->file, ".%c0{fill:%s}.%c1{fill:%s}.%cx{fill:url(#%c)}", letters[k], looks[k].fill,
                 letters[k], looks[k].dark, letters[k], letters[k]);
+    if (s->exchanged) fputs(".x{fill:url(#x)}", s->file);
     fputs("</style>\n<defs>", s->file);
     for (int k = 0; k < CGP__COMPUTE_KINDS; k++) {
         if (looks[k].texture)
@@ -101,9 +104,11 @@ static void write_styles(const sheet *s) {
                     "<path d=\"%s\" stroke=\"#1b1f24\" stroke-opacity=\".22\"/></pattern>",
                     letters[k], looks[k].texture);
     }
-    fputs("<pattern id=\"x\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\"><path "
-          "d=\"M3 1v4M1 3h4\" stroke=\"#57606a\"/></pattern></defs>\n",
-          s->file);
+    if (s->exchanged)
+        fputs("<pattern id=\"x\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\"><path "
+              "d=\"M3 1v4M1 3h4\" stroke=\"#57606a\"/></pattern>",
+              s->file);
+    fputs("</defs>\n", s->file);
 }
 
 /* Write the wait of a row's device for the gradients of other replicas. */
@@ -201,7 +206,7 @@ static void write_legend(const sheet *s) {
             "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"16\" fill=\"none\" "
             "class=\"c\"/><text x=\"%d\" y=\"%d\" class=\"s\">critical path</text>\n",
             x + 66, y, x + 94, y + 12);
-    if (p->exchanged)
+    if (s->exchanged)
         fprintf(s->file,
                 "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"16\" class=\"b x\"/><text x=\"%d\" "
                 "y=\"%d\" class=\"s\">waits for replicas</text>\n",
@@ -209,7 +214,7 @@ static void write_legend(const sheet *s) {
 }
 
 static void write_head(const sheet *s, int height, const char *title) {
-    const double least = s->picture->exchanged ? 940.0 : 760.0,
+    const double least = s->exchanged ? 940.0 : 760.0,
                  width = fmax(LEFT + s->end * s->scale + 16.0, least);
     fprintf(s->file,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" "
