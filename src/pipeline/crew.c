@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "transport/threads/threads.h"
+#include "transport/transport.h"
 
 /* A replica, its thread, and the result of its last call. */
 typedef struct follower {

@@ -18,7 +18,7 @@
 #include "pipeline/pipeline.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/team/team.h"
-#include "transport/threads/threads.h"
+#include "transport/transport.h"
 
 static cgp_status last_times(const cgp_pipeline *pipeline, cgp_pipeline_times *times,
                              double *busy) {

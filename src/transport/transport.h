@@ -14,6 +14,14 @@ extern const cgp_transport cgp__transport_inproc;
 /* Create an inproc communicator with one rank. @retval CGP_ENOMEM */
 cgp_status cgp__inproc_create(cgp_communicator **out);
 
+/* The transport between ranks that are threads of one process: the replicas of a pipeline
+ * (pipeline/crew.h). A message is the sender's own buffer, which the receiver reads until it
+ * releases the buffer. So no rank may free its buffers before the workers of all ranks rest. */
+extern const cgp_transport cgp__transport_threads;
+
+/* Create the communicators of `n` ranks, >= 1, in `out` [n]. @retval CGP_ENOMEM */
+cgp_status cgp__threads_create(int n, cgp_communicator **out);
+
 /* Return transport `i`; NULL after the last transport. Threads: any. */
 const cgp_transport *cgp__transport_at(int i);
 

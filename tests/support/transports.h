@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 
-#include "transport/threads/threads.h"
 #include "transport/transport.h"
 
 enum { BYTES = 64, MESSAGES = 300, RANKS = 3, EDGES = 6, FEW = 4 };

@@ -23,7 +23,7 @@
 #include "plan/memory/step_memory.h"
 #include "plan/setup.h"
 #include "schedule/gradient_groups.h"
-#include "transport/threads/threads.h"
+#include "transport/transport.h"
 
 #include <math.h>
 #include <stdlib.h>
