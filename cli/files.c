@@ -110,6 +110,19 @@ cgp_status cli_text_write(const char *path, char *text) {
     return status;
 }
 
+cgp_status cli_file_open(const char *path, FILE **out) {
+    struct stat info;
+    FILE *in = fopen(path, "re");
+    if (!in && errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such file", path);
+    if (!in) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+    if (fstat(fileno(in), &info) != 0 || !S_ISDIR(info.st_mode)) {
+        *out = in;
+        return CGP_OK;
+    }
+    fclose(in);
+    return cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path);
+}
+
 char *cli_absolute_path(const char *path) {
     char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
     char *whole = here ? cli_text("%s/%s", here, path) : cli_text("%s", path);

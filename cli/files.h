@@ -5,6 +5,8 @@
 
 #include <cgpipe/base.h>
 
+#include <stdio.h>
+
 bool cli_is_directory(const char *path);
 
 /* Fail early, with CGP_EIO, if no file can be written at `path`. */
@@ -25,6 +27,9 @@ CGP_MUST_CHECK cgp_status cli_file_read_open(int fd, const char *path, size_t ma
 /* Write a text to a file, or to standard output if the path is "-". It is not a failure if the
  * reader of standard output has closed the pipe. Takes ownership of `text`. */
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
+
+/* Open a file for reading, and refuse a directory. On success, the caller closes *out. */
+CGP_MUST_CHECK cgp_status cli_file_open(const char *path, FILE **out);
 
 /* Return a path with the current directory before it, unless it begins with '/'. Freed by the
  * caller. */

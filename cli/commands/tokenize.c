@@ -24,7 +24,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { PIECE = 1 << 20, LLM_C_HEADER = 1024 };
 enum { LLM_C_MAGIC = 20240520, LLM_C_MAGIC_UINT32 = 20240801 };
@@ -164,14 +163,9 @@ static cgp_status convert_file(work *w, FILE *in, const char *name) {
 }
 
 static cgp_status convert_path(work *w, const char *path) {
-    struct stat info;
-    FILE *in = fopen(path, "re");
-    if (!in && errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such file", path);
-    if (!in) return unreadable(path);
-    const bool directory = fstat(fileno(in), &info) == 0 && S_ISDIR(info.st_mode);
-    const cgp_status status = directory
-                                  ? cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path)
-                                  : convert_file(w, in, path);
+    FILE *in = NULL;
+    CGP_TRY(cli_file_open(path, &in));
+    const cgp_status status = convert_file(w, in, path);
     fclose(in);
     return status;
 }

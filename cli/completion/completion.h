@@ -12,7 +12,7 @@
  * exit code. */
 int cli_completion(int argc, char **argv);
 
-/* What a shell offers for a value: words, and files or directories besides. */
+/* The suggestions of a shell for a value: words, and also files or directories. */
 typedef enum cli_offer { CLI_OFFER_NOTHING, CLI_OFFER_FILES, CLI_OFFER_DIRECTORIES } cli_offer;
 
 typedef struct cli_values {

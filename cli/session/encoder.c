@@ -2,6 +2,7 @@
 /* encoder.c -- see encoder.h. */
 #include "session/encoder.h"
 
+#include "files.h"
 #include "text.h"
 
 #include <cgpipe/data.h>
@@ -10,7 +11,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { PIECE = 1 << 20, LLM_C_HEADER = 1024 };
 enum { LLM_C_MAGIC_UINT32 = 20240801, LLM_C_VERSION_UINT32 = 7 };
@@ -66,14 +66,9 @@ cgp_status cli_encoder_read(cli_encoder *e, FILE *in, const char *name) {
 }
 
 cgp_status cli_encoder_file(cli_encoder *e, const char *path) {
-    struct stat info;
-    FILE *in = fopen(path, "re");
-    if (!in && errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such file", path);
-    if (!in) return unreadable(path);
-    const bool directory = fstat(fileno(in), &info) == 0 && S_ISDIR(info.st_mode);
-    const cgp_status status = directory
-                                  ? cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path)
-                                  : cli_encoder_read(e, in, path);
+    FILE *in = NULL;
+    CGP_TRY(cli_file_open(path, &in));
+    const cgp_status status = cli_encoder_read(e, in, path);
     fclose(in);
     return status;
 }

@@ -15,15 +15,21 @@
 /* depth of a checkpoint's files in a run: RUN/latest/model.safetensors */
 enum { DEEPEST = 2 };
 
+/* Find the last name of a path, without '/' at its end. */
+static void find_last(const char *path, size_t *begin, size_t *end) {
+    *end = strlen(path);
+    while (*end > 1 && path[*end - 1] == '/')
+        --*end;
+    *begin = *end;
+    while (*begin > 0 && path[*begin - 1] != '/')
+        --*begin;
+}
+
 /* Return the directory above a path: "one" for "one/latest/", ".." for ".", "." for "latest". The
  * caller frees it. */
 static char *above(const char *path) {
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
+    size_t begin, end;
+    find_last(path, &begin, &end);
     const size_t length = end - begin;
     if (strncmp(path + begin, "..", length) == 0) /* "", "." or ".." */
         return cli_text("%.*s%s..", (int)end, length == 1 ? "" : path, length == 1 ? "" : "/");
@@ -43,12 +49,8 @@ static bool has(const char *directory, const char *name) {
 /* Return the step of a checkpoint that the path names: 42 for "one/step-00000042/". -1: none. */
 static int64_t step_of(const char *path) {
     char name[64];
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
+    size_t begin, end;
+    find_last(path, &begin, &end);
     snprintf(name, sizeof name, "%.*s", (int)(end - begin), path + begin);
     return cli_entry_step(name);
 }
