@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-/** What a replay has found. Numbers are -1 if they are not known, or do not apply. */
+/** The result of a replay. Numbers are -1 if they are not known, or do not apply. */
 typedef struct cgp_replay_result {
     bool differs;   /**< The step differs from its replay, or the kept state has changed. */
     int stage;      /**< Stage in which the runs began to differ; for a message, the stage that
